@@ -1,0 +1,99 @@
+"""Deep redaction of JSON-like values, where the name of a field says as much as its text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from core.redaction.engine import current_literals, encode, redact_with
+from core.redaction.literals import Literals
+
+MAX_DEPTH: Final = 100
+_TOO_DEEP: Final = "[redacted:too-deep]"
+_MARKER: Final = re.compile(r"\[redacted:[\w-]+\]")
+_NOT_ALNUM: Final = re.compile(r"[^a-z0-9]+")
+_SECRET_FIELD: Final = re.compile(
+    r"(authorization|cookie|passw(?:or)?d|passphrase|passcode|pwd|secret|token|credential|apikey"
+    r"|(?:private|secret|access|auth|signing|encryption|account|master|session)key)s?"
+)
+_PLAIN_FIELD: Final = re.compile(
+    r".*tokens|.*(?:progress|page|next|continuation|sync|cursor|stop|pad|eos|bos|unk|sep|cls|mask|first|last|prev|previous)"
+    r"token"
+)
+
+
+def is_secret_field(name: str) -> bool:
+    """Whether a field of that name holds a credential: `apiKey` and `X-Api-Key` do, `apiKeyEnv` and `tokens` do not."""
+    return _field_rule(name) is not None
+
+
+def redact_value(value: Any) -> Any:
+    """A copy of a JSON-like value without secrets: keys and strings redacted, strings in secret fields replaced.
+
+    Numbers, booleans and None stay as they are, also in secret fields; what nests too deep is left out.
+    """
+    return _redacted(value, current_literals(), field=None, depth=0)
+
+
+def holds_secret_value(value: Any) -> str | None:
+    """The name of a variable whose value, plain or encoded, occurs anywhere in the value, keys included; else None."""
+    literals = current_literals()
+    if literals is None:
+        return None
+    for text in _texts(value):
+        found = literals.search(encode(text), 0)
+        if found is not None:
+            return found[2]
+    return None
+
+
+def _field_rule(name: str) -> str | None:
+    squashed = _NOT_ALNUM.sub("", name.lower())
+    match = re.search(rf"{_SECRET_FIELD.pattern}$", squashed)
+    if match is None or _PLAIN_FIELD.fullmatch(squashed):
+        return None
+    return match[1]
+
+
+def _redacted(value: Any, literals: Literals | None, *, field: str | None, depth: int) -> Any:
+    if isinstance(value, str):
+        return _redacted_text(value, literals, field)
+    if depth > MAX_DEPTH:
+        return _TOO_DEEP if isinstance(value, Mapping | list | tuple) else value
+    if isinstance(value, Mapping):
+        return _redacted_object(value, literals, depth)
+    if isinstance(value, list | tuple):
+        return [_redacted(item, literals, field=field, depth=depth + 1) for item in value]
+    return value
+
+
+def _redacted_text(text: str, literals: Literals | None, field: str | None) -> str:
+    clean = redact_with(literals, text)[0]
+    if field is None or not text or _MARKER.fullmatch(clean):
+        return clean
+    return f"[redacted:{field}]"
+
+
+def _redacted_object(value: Mapping[Any, Any], literals: Literals | None, depth: int) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for key, item in value.items():
+        field = _field_rule(key) if isinstance(key, str) else None
+        clean_key = redact_with(literals, key)[0] if isinstance(key, str) else key
+        found[clean_key] = _redacted(item, literals, field=field, depth=depth + 1)
+    return found
+
+
+def _texts(value: Any) -> Iterator[str]:
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, Mapping):
+            waiting.extend(item.keys())
+            waiting.extend(item.values())
+        elif isinstance(item, list | tuple):
+            waiting.extend(item)
+        elif isinstance(item, int | float) and not isinstance(item, bool):
+            yield str(item)
