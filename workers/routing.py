@@ -311,3 +311,22 @@ def _within(name: str, value: float, bounds: tuple[float, float]) -> float:
         hint=f"Correct {name} and call again.",
         reason="out_of_bounds",
     )
+
+
+def route_problems(config: Config, roles: Iterable[str]) -> list[str]:
+    """What keeps these roles' routes from working, each as a sentence that starts with the role."""
+    return [f"{role}: {problem}" for role in roles if (problem := _route_problem(config, config.route(role)))]
+
+
+def _route_problem(config: Config, route: RouteConfig) -> str:
+    if not route.provider:
+        return ""
+    provider = config.provider(route.provider)
+    if provider is None:
+        names = ", ".join(offered.name for offered in config.offered)
+        return f"the provider {route.provider!r} is not configured (there are: {names})."
+    if route.model and not provider.accepts(route.model):
+        return f"the provider {provider.name!r} does not list the model {route.model!r}."
+    if not route.model and not provider.model:
+        return f"the provider {provider.name!r} has no default model, and the route names none."
+    return ""

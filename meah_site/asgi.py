@@ -1,0 +1,12 @@
+"""The ASGI application that daphne serves."""
+
+from __future__ import annotations
+
+import os
+
+from channels.routing import ProtocolTypeRouter
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "meah_site.settings")
+
+application = ProtocolTypeRouter({"http": get_asgi_application()})

@@ -1,0 +1,90 @@
+"""Serving the admin: daphne on a socket of our own, with an engine beside it in the same event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from approvals.models import Process
+from audit.dbthread import in_db
+from core.errors import MeahError
+from core.logs import event
+
+log = logging.getLogger("meah.web")
+
+HOST = "127.0.0.1"
+
+
+def bound_socket(port: int) -> socket.socket:
+    """A listening socket on loopback. Raises MeahError E_CONFIG naming the way out when the port is taken."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+    except OSError as error:
+        listener.close()
+        raise _not_bound(port, error) from error
+    listener.listen(128)
+    return listener
+
+
+def _not_bound(port: int, error: OSError) -> MeahError:
+    if error.errno == errno.EADDRINUSE:
+        return MeahError(
+            "E_CONFIG",
+            f"Port {port} is in use by another program.",
+            hint=f"Take another one: `make run PORT={port + 1}`, or `manage.py up --port {port + 1}`.",
+        )
+    return MeahError("E_CONFIG", f"Port {port} can not be used: {error.strerror}.", hint="Use a port above 1023.")
+
+
+def serve(listener: socket.socket, on_ready: Callable[[], None]) -> None:
+    """Serve until SIGINT or SIGTERM; then workers are cancelled and everything is closed.
+
+    Raises MeahError when the engine could not start.
+    """
+    from daphne.server import Server
+    from twisted.internet import defer, reactor
+
+    # Only now: daphne makes asyncio's loop the reactor's, and the engine lives in that loop.
+    from meah_site.asgi import application
+    from meah_site.engine import Engine
+
+    engine = Engine(Process.Kind.CONSOLE)
+    failures: list[BaseException] = []
+
+    async def start() -> None:
+        try:
+            await engine.start()
+        except BaseException as error:
+            failures.append(error)
+            reactor.stop()
+            return
+        await in_db(on_ready)
+        event(log, "console_ready", port=listener.getsockname()[1])
+        await engine.outdated.wait()
+        event(log, "schema_is_newer", level="error", hint="Another version migrated the database: start again.")
+        reactor.stop()
+
+    def stop() -> Any:
+        return defer.Deferred.fromFuture(asyncio.ensure_future(engine.stop("MEAH was stopped")))
+
+    def begin() -> None:
+        tasks.append(asyncio.ensure_future(start()))
+
+    tasks: list[asyncio.Future[None]] = []
+    reactor.callWhenRunning(begin)
+    reactor.addSystemEventTrigger("before", "shutdown", stop)
+    Server(
+        application=application,
+        endpoints=[f"fd:fileno={listener.fileno()}"],
+        server_name="MEAH",
+        verbosity=0,
+        request_buffer_size=65_536,
+    ).run()
+    if failures:
+        raise failures[0]

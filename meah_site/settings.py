@@ -1,0 +1,152 @@
+"""Settings of the whole site. `settings_mcp` trims them for `runmcp`, whose start-up is a feature."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import environ
+
+from core.env import load_env_file
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+def _from_checkout(text: str) -> Path:
+    return BASE_DIR / Path(text).expanduser()
+
+
+# Variables that are already set win over the file; an empty MEAH_ENV_FILE means none.
+if _env_file := os.environ.get("MEAH_ENV_FILE", ".env"):
+    load_env_file(_from_checkout(_env_file))
+
+env = environ.Env()
+
+MEAH_HOME = _from_checkout(env.str("MEAH_HOME", default="") or "var")
+MEAH_HOME.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _secret_key() -> str:
+    """The generated key of this installation: written once, whole, by whichever process is first."""
+    path = MEAH_HOME / "secret_key"
+    if not path.exists():
+        draft = path.with_name(f".secret_key.{os.getpid()}.{secrets.token_hex(4)}")
+        draft.touch(mode=0o600)
+        draft.write_text(secrets.token_urlsafe(48))
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+    return path.read_text().strip()
+
+
+SECRET_KEY = env.str("MEAH_SECRET_KEY", default="") or _secret_key()
+DEBUG = False
+ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", *env.list("MEAH_ALLOWED_HOSTS", default=[])]
+
+INSTALLED_APPS = [
+    "daphne",
+    "meah_site.admin_config.MeahAdminConfig",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "audit",
+    "approvals",
+    "workers",
+    "meah_site",
+]
+
+MIDDLEWARE = [
+    "meah_site.middleware.SecurityHeaders",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "meah_site.urls"
+ASGI_APPLICATION = "meah_site.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+
+def _sqlite(database: dict[str, Any]) -> dict[str, Any]:
+    name = Path(str(database["NAME"])).expanduser()
+    return database | {
+        "ENGINE": "meah_site.sqlite",
+        "NAME": MEAH_HOME / name,
+        "OPTIONS": {
+            "timeout": 20,
+            # A transaction that reads first and writes later fails at once under DEFERRED, whatever the timeout.
+            "transaction_mode": "IMMEDIATE",
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;",
+        },
+    }
+
+
+def _database() -> dict[str, Any]:
+    database: dict[str, Any] = env.db_url("DATABASE_URL", default="sqlite:///db.sqlite3")
+    if database["ENGINE"] == "django.db.backends.sqlite3":
+        return _sqlite(database)
+    return database | {"CONN_HEALTH_CHECKS": True}
+
+
+DATABASES = {"default": _database()}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "admin:index"
+
+LANGUAGE_CODE = "en-us"
+TIME_ZONE = "UTC"
+USE_I18N = False
+USE_TZ = True
+
+STATIC_URL = "static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATIC_ROOT = MEAH_HOME / "static"
+WHITENOISE_USE_FINDERS = True  # `make run` serves without a collectstatic step
+
+SESSION_COOKIE_NAME = "meah_session"
+SESSION_COOKIE_SAMESITE = "Strict"
+SESSION_COOKIE_AGE = 8 * 3600
+CSRF_COOKIE_NAME = "meah_csrf"
+CSRF_COOKIE_SAMESITE = "Strict"
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+# 1 MiB of task and context pasted into a form, and some.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 2**20
+
+CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+
+# JSON lines on stderr, redacted.
+LOGGING_CONFIG = "core.logs.configure"
+LOGGING = env.str("MEAH_LOG_LEVEL", default="info")

@@ -1,0 +1,108 @@
+"""Fixtures shared by all tests.
+
+Three kinds of test: pure ones without a database; `db` ones, which call services inline inside a transaction that is
+rolled back; and `home` ones, for whatever crosses a thread or a process: each gets a MEAH_HOME of its own with a copy
+of the migrated database (flush would meet the append-only triggers, and a test's open transaction would lock out the
+database thread).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import connections
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def is_postgres() -> bool:
+    return "postgresql" in settings.DATABASES["default"]["ENGINE"]
+
+
+class Home:
+    """A MEAH_HOME with a database of its own, which this process and its children use."""
+
+    def __init__(self, path: Path, database_url: str) -> None:
+        self.path = path
+        self.database_url = database_url
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Environment of a child process that is to live in this home."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("MEAH_", "DJANGO_"))}
+        return kept | {
+            "MEAH_HOME": str(self.path),
+            "MEAH_ENV_FILE": "",
+            "DATABASE_URL": self.database_url,
+            "PYTHONPATH": str(ROOT),
+        }
+
+
+@pytest.fixture
+def home(django_db_setup: None, django_db_blocker: Any, tmp_path: Path, monkeypatch: Any) -> Iterator[Home]:
+    """The whole product in a directory of this test's own; the ORM of this process points there too."""
+    path = tmp_path / "home"
+    path.mkdir(mode=0o700)
+    default = connections.databases["default"]
+    template = default["NAME"]
+    _close_everywhere()
+    with django_db_blocker.unblock():
+        name, url = _copy_postgres(template, tmp_path) if is_postgres() else _copy_sqlite(Path(template), path)
+        default["NAME"] = connections["default"].settings_dict["NAME"] = name
+        monkeypatch.setattr(settings, "MEAH_HOME", path)
+        try:
+            yield Home(path, url)
+        finally:
+            _close_everywhere()
+            default["NAME"] = connections["default"].settings_dict["NAME"] = template
+            if is_postgres():
+                _postgres(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+def _close_everywhere() -> None:
+    from audit import dbthread
+
+    dbthread.shutdown()
+    connections.close_all()
+
+
+def _copy_sqlite(template: Path, path: Path) -> tuple[str, str]:
+    with sqlite3.connect(template) as source:
+        source.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    source.close()
+    copy = path / "db.sqlite3"
+    shutil.copyfile(template, copy)
+    return str(copy), f"sqlite:///{copy}"
+
+
+def _copy_postgres(template: str, tmp_path: Path) -> tuple[str, str]:
+    name = f"meah_{os.getpid()}_{abs(hash(tmp_path)) % 10**12}"
+    _postgres(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+    _postgres(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    base = os.environ["DATABASE_URL"].rsplit("/", 1)[0]
+    return name, f"{base}/{name}"
+
+
+def _postgres(statement: str) -> None:
+    import psycopg
+
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
+        connection.execute(statement)
+
+
+@pytest.fixture
+def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
+    """Run a coroutine to its end, in at most a minute."""
+
+    def runner(coroutine: Coroutine[Any, Any, Any], *, within_s: float = 60) -> Any:
+        return asyncio.run(asyncio.wait_for(coroutine, within_s))
+
+    return runner

@@ -1,0 +1,74 @@
+"""What is thrown away, and when: workspaces of finished workers, texts past their time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from audit.services import record
+from core.errors import MeahError
+from workers.config import effective
+from workers.models import Worker
+from workers.routing import Config
+from workers.workspace import Workspace
+
+PURGE_BATCH = 500
+EMPTY_TEXTS = {
+    "task": "",
+    "context": [],
+    "constraints": [],
+    "expected_output": "",
+    "partial": "",
+    "result": "",
+    "transcript": None,
+}
+
+
+def workspace_root(config: Config) -> Path:
+    """Where workspaces are: relative roots stand in MEAH_HOME."""
+    return Path(settings.MEAH_HOME) / Path(config.limits.workspace_root).expanduser()
+
+
+def remove_workspace(worker: Worker) -> bool:
+    """Delete a finished worker's directory and keep its record. False when there was none; a repeat is no error.
+
+    Raises MeahError E_INVALID_REQUEST while it is queued or running.
+    """
+    worker.refresh_from_db(fields=["state", "workspace"])
+    if worker.is_active:
+        raise MeahError(
+            "E_INVALID_REQUEST",
+            f"{worker.public_id} is {worker.state}: its workspace is in use.",
+            hint="Cancel it first with meah_cancel_agent; cleanupWorkspace there does both.",
+        )
+    removed = Workspace(workspace_root(effective()), worker.public_id).remove()
+    Worker.objects.filter(pk=worker.pk).update(workspace="")
+    return removed
+
+
+def remove_old_workspaces(*, older_than_days: float) -> list[str]:
+    """Delete the workspaces of workers that ended before then; returns their ids."""
+    before = timezone.now() - timedelta(days=older_than_days)
+    workers = Worker.objects.finished().exclude(workspace="").filter(finished_at__lt=before)
+    return [worker.public_id for worker in workers if remove_workspace(worker)]
+
+
+def purge_texts(*, older_than_days: float, principal: str) -> int:
+    """Empty the texts of workers that ended before then; records and the chain stay. Returns how many."""
+    before = timezone.now() - timedelta(days=older_than_days)
+    total = 0
+    while True:
+        with transaction.atomic():
+            old = Worker.objects.finished().filter(finished_at__lt=before, purged_at__isnull=True)
+            batch = list(old.order_by("pk").values_list("pk", flat=True)[:PURGE_BATCH])
+            if not batch:
+                return total
+            Worker.objects.filter(pk__in=batch).update(**EMPTY_TEXTS, purged_at=Now())
+            data = {"workers": len(batch), "endedBefore": before.isoformat()}
+            record("worker.purged", principal=principal, data=data)
+            total += len(batch)

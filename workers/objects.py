@@ -1,0 +1,83 @@
+"""The wire form of a worker: one object on every door."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+
+from core.canonical import utc_text
+from core.errors import JsonObject
+from workers.models import Worker, WorkerState
+from workers.schemas import MAX_PAGE_CHARS
+
+
+def worker_object(
+    worker: Worker, *, offset: int = 0, limit: int = MAX_PAGE_CHARS, transcript: bool = False
+) -> JsonObject:
+    """The whole worker, with at most `limit` characters of its result from `offset`; what is unknown is None."""
+    data = worker_summary(worker) | {
+        "timeoutMs": worker.timeout_ms,
+        "contextTruncated": worker.context_truncated,
+        "droppedContext": worker.dropped_context,
+        "redactions": worker.redactions,
+        "usage": {
+            "inputTokens": worker.input_tokens,
+            "outputTokens": worker.output_tokens,
+            "reasoningTokens": worker.reasoning_tokens,
+        },
+        "cost": cost_text(worker.cost),
+        "finishReason": worker.finish_reason or None,
+        "result": _result(worker, offset, limit),
+        "error": worker.error,
+    }
+    if transcript:
+        data["transcript"] = worker.transcript
+    return data
+
+
+def worker_summary(worker: Worker) -> JsonObject:
+    """The short form: what it is and where it stands, without texts."""
+    return {
+        "workerId": worker.public_id,
+        "label": worker.label or None,
+        "role": worker.role,
+        "state": worker.state,
+        "provider": worker.provider,
+        "model": worker.model,
+        "permissionProfile": worker.permission_profile,
+        "createdAt": _time(worker.created_at),
+        "startedAt": _time(worker.started_at),
+        "finishedAt": _time(worker.finished_at),
+        "durationMs": worker.duration_ms,
+    }
+
+
+def not_started(error: JsonObject, *, label: str, role: str) -> JsonObject:
+    """An item of a parallel call that could not start: a worker without an id."""
+    return {
+        "workerId": None,
+        "label": label or None,
+        "role": role,
+        "state": WorkerState.FAILED.value,
+        "error": error,
+    }
+
+
+def cost_text(cost: Decimal | None) -> str | None:
+    """A decimal string in the price's currency, without trailing zeros."""
+    return None if cost is None else f"{cost.normalize():f}"
+
+
+def _result(worker: Worker, offset: int, limit: int) -> JsonObject | None:
+    if worker.state != WorkerState.SUCCEEDED and not worker.result:
+        return None
+    end = offset + limit
+    return {
+        "text": worker.result[offset:end],
+        "truncated": worker.result_truncated,
+        "nextOffset": end if end < len(worker.result) else None,
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else utc_text(moment)

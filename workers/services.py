@@ -1,0 +1,320 @@
+"""The life of a worker. Each step is one transaction: the change of state, its entry in the chain, the bell.
+
+Every step is a conditional UPDATE that says from which states it may leave; whoever loses a race changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from approvals.models import Call
+from approvals.processes import dead_among, ring_after_commit
+from audit.services import NewEntry, record, record_many
+from core.errors import JsonObject, MeahError
+from workers.config import effective
+from workers.models import Provider, ProviderModel, Worker, WorkerState
+from workers.preparation import Prepared
+from workers.providers.base import Adaptation, Completion
+from workers.routing import Price
+
+MAX_PARTIAL_CHARS = 65_536
+SYSTEM = "system"
+
+
+@dataclass
+class Outcome:
+    """How a worker ended, as its runner knows it. `text` is redacted and cut already."""
+
+    state: WorkerState
+    text: str = ""
+    text_truncated: bool = False
+    error: MeahError | None = None
+    completion: Completion | None = None
+    transcript: JsonObject | None = None
+    workspace: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+def get(public_id: str) -> Worker:
+    """Raises MeahError E_NOT_FOUND."""
+    worker = Worker.objects.filter(public_id=public_id).first()
+    if worker is None:
+        raise MeahError(
+            "E_NOT_FOUND",
+            f"There is no worker {public_id}.",
+            hint="meah_list_agents lists the workers there are.",
+        )
+    return worker
+
+
+# -- queued ---------------------------------------------------------------------------------------------------------
+
+
+def enqueue(
+    prepared: Prepared, *, call: Call, owner: str, verdict: JsonObject, rerun_of: Worker | None = None
+) -> tuple[Worker, NewEntry]:
+    """Make the queued worker inside the caller's transaction; the entry is the caller's to record, last."""
+    worker = Worker.objects.create(
+        call=call,
+        principal=call.principal,
+        owner=owner,
+        rerun_of=rerun_of,
+        label=prepared.label,
+        role=prepared.role,
+        provider=prepared.choice.provider.name,
+        model=prepared.choice.model,
+        permission_profile=prepared.permission_profile,
+        timeout_ms=prepared.timeout_ms,
+        max_output_tokens=prepared.choice.max_output_tokens,
+        temperature=prepared.choice.temperature,
+        task=prepared.task,
+        context=[{"name": item.name, "content": item.content} for item in prepared.context],
+        constraints=prepared.constraints,
+        expected_output=prepared.expected_output,
+        context_truncated=prepared.prompt.context_truncated,
+        dropped_context=list(prepared.prompt.dropped_context),
+        redactions=prepared.redactions,
+    )
+    ring_after_commit()
+    return worker, _queued_entry(worker, call, verdict)
+
+
+def _queued_entry(worker: Worker, call: Call, verdict: JsonObject) -> NewEntry:
+    data = _route(worker) | {
+        "call": call.public_id,
+        "tool": call.tool,
+        "door": call.door,
+        "verdict": verdict,
+        "taskChars": len(worker.task),
+        "contextItems": len(worker.context),
+        "contextTruncated": worker.context_truncated,
+        "redactions": worker.redactions,
+        "timeoutMs": worker.timeout_ms,
+        "maxOutputTokens": worker.max_output_tokens,
+    }
+    if worker.rerun_of is not None:
+        data["rerunOf"] = worker.rerun_of.public_id
+    return NewEntry("worker.queued", principal=worker.principal, subject=worker.public_id, data=data)
+
+
+def _route(worker: Worker) -> JsonObject:
+    return {
+        "role": worker.role,
+        "provider": worker.provider,
+        "model": worker.model,
+        "permissionProfile": worker.permission_profile,
+    }
+
+
+# -- running --------------------------------------------------------------------------------------------------------
+
+
+def start_next(owner: str) -> Worker | None:
+    """Claim the oldest queued worker of this process; None when there is none."""
+    for worker in Worker.objects.queued_for(owner)[:8]:
+        with transaction.atomic():
+            claimed = Worker.objects.filter(pk=worker.pk, state=WorkerState.QUEUED).update(
+                state=WorkerState.RUNNING, started_at=Now()
+            )
+            if claimed:
+                ring_after_commit()
+                record("worker.started", principal=SYSTEM, subject=worker.public_id, data=_route(worker))
+        if claimed:
+            worker.refresh_from_db()
+            return worker
+    return None
+
+
+def update_partial(public_id: str, text: str) -> None:
+    """Show what a running worker has answered so far: its last 64 KiB, redacted by the caller, unaudited."""
+    with transaction.atomic():
+        Worker.objects.filter(public_id=public_id, state=WorkerState.RUNNING).update(partial=text[-MAX_PARTIAL_CHARS:])
+        ring_after_commit()
+
+
+# -- finished -------------------------------------------------------------------------------------------------------
+
+
+def finish(worker: Worker, outcome: Outcome) -> bool:
+    """Write how a running worker ended. False when something else had ended it already."""
+    values = _outcome_values(worker, outcome)
+    with transaction.atomic():
+        changed = Worker.objects.filter(pk=worker.pk, state=WorkerState.RUNNING).update(**values)
+        if changed:
+            ring_after_commit()
+            record_many([_finished_entry(worker, outcome, values)])
+    return bool(changed)
+
+
+def _outcome_values(worker: Worker, outcome: Outcome) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "state": outcome.state,
+        "finished_at": Now(),
+        "partial": "",
+        "result": outcome.text,
+        "result_truncated": outcome.text_truncated,
+        "error": outcome.error.as_dict() if outcome.error else None,
+        "transcript": outcome.transcript,
+        "workspace": outcome.workspace,
+        "notes": outcome.notes,
+    }
+    completion = outcome.completion
+    if completion is not None:
+        values |= {
+            "finish_reason": completion.finish_reason,
+            "resolved_model": (completion.resolved_model or "")[:200],
+            "attempts": completion.attempts,
+            "waited_ms": completion.waited_ms,
+        }
+        if completion.usage is not None:
+            values |= {
+                "input_tokens": completion.usage.input_tokens,
+                "output_tokens": completion.usage.output_tokens,
+                "reasoning_tokens": completion.usage.reasoning_tokens,
+            }
+    cost, currency = _cost(worker, values)
+    return values | {"cost": cost, "currency": currency}
+
+
+def _cost(worker: Worker, values: dict[str, Any]) -> tuple[Decimal | None, str]:
+    """Tokens times price, where all of both are known; otherwise unknown."""
+    provider = effective().provider(worker.provider)
+    price = provider.prices.get(worker.model) if provider else None
+    tokens = (values.get("input_tokens"), values.get("output_tokens"))
+    if price is None or price.input_per_million is None or price.output_per_million is None or None in tokens:
+        return None, ""
+    return _amount(price, *tokens), price.currency
+
+
+def _amount(price: Price, input_tokens: int, output_tokens: int) -> Decimal:
+    assert price.input_per_million is not None and price.output_per_million is not None
+    total = price.input_per_million * input_tokens + price.output_per_million * output_tokens
+    return (total / 1_000_000).quantize(Decimal("0.00000001"))
+
+
+def _finished_entry(worker: Worker, outcome: Outcome, values: dict[str, Any]) -> NewEntry:
+    data: JsonObject = {
+        "state": str(outcome.state),
+        "resultChars": len(outcome.text),
+        "inputTokens": values.get("input_tokens"),
+        "outputTokens": values.get("output_tokens"),
+        "cost": None if values["cost"] is None else f"{values['cost'].normalize():f}",
+        "currency": values["currency"] or None,
+    }
+    if outcome.error is not None:
+        data["error"] = outcome.error.code
+        if outcome.error.reason:
+            data["reason"] = outcome.error.reason
+    return NewEntry("worker.finished", principal=SYSTEM, subject=worker.public_id, data=data)
+
+
+# -- cancelled ------------------------------------------------------------------------------------------------------
+
+
+def request_cancel(worker: Worker, *, principal: str, reason: str = "") -> list[NewEntry]:
+    """Inside the caller's transaction: end a queued worker at once, order a running one to stop.
+
+    Returns what is to be recorded; nothing for a finished worker, so that a repeat changes nothing.
+    """
+    ended = Worker.objects.filter(pk=worker.pk, state=WorkerState.QUEUED).update(
+        state=WorkerState.CANCELLED,
+        finished_at=Now(),
+        cancel_requested_at=Now(),
+        cancel_reason=reason[:500],
+        error=cancelled_error(reason).as_dict(),
+    )
+    ordered = ended or Worker.objects.filter(
+        pk=worker.pk, state=WorkerState.RUNNING, cancel_requested_at__isnull=True
+    ).update(cancel_requested_at=Now(), cancel_reason=reason[:500])
+    if not ordered:
+        return []
+    ring_after_commit()
+    entries = [_entry("worker.cancel_requested", worker, principal, {"reason": reason} if reason else {})]
+    if ended:
+        entries.append(
+            _entry(
+                "worker.finished",
+                worker,
+                SYSTEM,
+                {"state": "cancelled", "error": "E_CANCELLED", "resultChars": 0},
+            )
+        )
+    return entries
+
+
+def cancel_many(public_ids: Iterable[str], *, principal: str, reason: str) -> None:
+    """Cancel several in one transaction of its own, for a caller that is not the gate."""
+    with transaction.atomic():
+        entries: list[NewEntry] = []
+        for worker in Worker.objects.active().filter(public_id__in=list(public_ids)):
+            entries += request_cancel(worker, principal=principal, reason=reason)
+        if entries:
+            record_many(entries)
+
+
+def cancelled_error(reason: str = "") -> MeahError:
+    return MeahError("E_CANCELLED", f"The worker was cancelled: {reason}." if reason else "The worker was cancelled.")
+
+
+def _entry(kind: str, worker: Worker, principal: str, data: JsonObject) -> NewEntry:
+    return NewEntry(kind, principal=principal, subject=worker.public_id, data=data)
+
+
+# -- orphaned -------------------------------------------------------------------------------------------------------
+
+
+def settle_orphans() -> int:
+    """Fail the active workers of processes that have died. Nothing is resent. Returns how many there were."""
+    owners = set(Worker.objects.active().order_by().values_list("owner", flat=True).distinct())
+    dead = dead_among(owners)
+    return sum(_settle_orphan(worker) for worker in Worker.objects.active().filter(owner__in=dead)) if dead else 0
+
+
+def _settle_orphan(worker: Worker) -> bool:
+    error = MeahError(
+        "E_UNAVAILABLE",
+        "The MEAH process that ran this worker has ended; its answer, if any, is lost.",
+        hint="Start it again: nothing is resent by itself.",
+        retryable=True,
+        reason="process_died",
+    )
+    with transaction.atomic():
+        changed = Worker.objects.filter(pk=worker.pk, state__in=Worker.ACTIVE, owner=worker.owner).update(
+            state=WorkerState.FAILED, finished_at=Now(), error=error.as_dict()
+        )
+        if changed:
+            ring_after_commit()
+            data = {"state": "failed", "error": error.code, "reason": error.reason, "resultChars": 0}
+            record_many([_entry("worker.finished", worker, SYSTEM, data)])
+    return bool(changed)
+
+
+# -- learned --------------------------------------------------------------------------------------------------------
+
+
+def learned_adaptations(provider: str, model: str) -> list[Adaptation]:
+    row = ProviderModel.objects.filter(provider__name=provider, name=model).first()
+    return [Adaptation(**item) for item in row.adaptations] if row else []
+
+
+def learn(provider: str, model: str, adaptations: list[Adaptation]) -> None:
+    """Remember what a model made the client change, with the answer that taught it."""
+    with transaction.atomic():
+        row, _ = ProviderModel.objects.get_or_create(
+            provider=Provider.objects.get_or_create(name=provider)[0], name=model, defaults={"listed": False}
+        )
+        learned = [
+            {"field": item.field, "action": item.action, "value": item.value, "evidence": item.evidence}
+            for item in adaptations
+        ]
+        fields = {item["field"] for item in learned}
+        row.adaptations = [item for item in row.adaptations if item["field"] not in fields] + learned
+        ProviderModel.objects.filter(pk=row.pk).update(adaptations=row.adaptations, learned_at=Now())
+        data = {"model": model, "fields": sorted(fields)}
+        record_many([NewEntry("provider.adapted", principal=SYSTEM, subject=provider, data=data)])
