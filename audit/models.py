@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from django.db import models
@@ -30,18 +29,6 @@ class AppendOnlyQuerySet(models.QuerySet[Any, Any]):
     _raw_delete = _refuse
 
 
-class EntryQuerySet(AppendOnlyQuerySet):
-    def append(self, entries: Sequence[Entry]) -> None:
-        """Insert new entries. For `audit.services` alone: it holds the head while it does so."""
-        models.QuerySet.bulk_create(self, entries)
-
-
-class HeadQuerySet(AppendOnlyQuerySet):
-    def advance(self, *, was: int, size: int, last_hash: str) -> bool:
-        """Move the head from size `was` on; False when it no longer stood there."""
-        return models.QuerySet.update(self.filter(size=was), size=size, last_hash=last_hash) == 1
-
-
 class AppendOnlyModel(models.Model):
     """Neither `save` nor `delete` does anything but refuse."""
 
@@ -63,7 +50,7 @@ class Entry(AppendOnlyModel):
     subject = models.CharField(max_length=200, blank=True)
     at = models.DateTimeField("time")
 
-    objects = EntryQuerySet.as_manager()
+    objects = AppendOnlyQuerySet.as_manager()
 
     class Meta:
         base_manager_name = "objects"
@@ -87,7 +74,7 @@ class Head(AppendOnlyModel):
     size = models.BigIntegerField(default=0)
     last_hash = models.CharField(max_length=64, default=GENESIS)
 
-    objects = HeadQuerySet.as_manager()
+    objects = AppendOnlyQuerySet.as_manager()
 
     class Meta:
         base_manager_name = "objects"
@@ -98,12 +85,13 @@ class Head(AppendOnlyModel):
 
 
 class LoginFailure(models.Model):
-    """Failed logins from one address: the minute of its last entry, and how many have come since, not yet recorded."""
+    """Failed logins from one address that are not in the chain yet; see `audit.logins`."""
 
     source = models.CharField(max_length=64, primary_key=True)
-    recorded_at = models.DateTimeField()
     unrecorded = models.PositiveIntegerField(default=0)
-    first_unrecorded_at = models.DateTimeField(null=True)
+    first_at = models.DateTimeField(null=True)
+    last_at = models.DateTimeField(null=True)
+    recorded_in = models.DateTimeField("minute of the last entry", null=True)
 
     def __str__(self) -> str:
-        return f"{self.source}: {self.unrecorded} not recorded yet"
+        return f"{self.source}: {self.unrecorded}"

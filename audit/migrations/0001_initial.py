@@ -61,9 +61,10 @@ class Migration(migrations.Migration):
             name="LoginFailure",
             fields=[
                 ("source", models.CharField(max_length=64, primary_key=True, serialize=False)),
-                ("recorded_at", models.DateTimeField()),
                 ("unrecorded", models.PositiveIntegerField(default=0)),
-                ("first_unrecorded_at", models.DateTimeField(null=True)),
+                ("first_at", models.DateTimeField(null=True)),
+                ("last_at", models.DateTimeField(null=True)),
+                ("recorded_in", models.DateTimeField(null=True, verbose_name="minute of the last entry")),
             ],
         ),
         migrations.RunPython(_create_head, migrations.RunPython.noop),
