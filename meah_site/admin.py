@@ -1,11 +1,94 @@
-"""The admin site: stock Django admin under our own name."""
+"""The admin site: stock Django admin under our own name, with an overview as its index."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+from django.contrib import messages
 from django.contrib.admin import AdminSite
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.forms import SetPasswordForm
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, URLResolver, path
+
+from audit.services import record, user_principal
+from core.errors import MeahError
+from core.text import visible
+
+APP_ORDER: Final = ("workers", "approvals", "audit", "auth")
+View = Callable[..., HttpResponseBase]
 
 
 class MeahAdminSite(AdminSite):
     site_header = "MEAH"
     site_title = "MEAH"
     index_title = "Overview"
+    site_url = None
+
+    def get_urls(self) -> list[URLPattern | URLResolver]:
+        own = path("set-password/", self.admin_view(self.set_password), name="set_password")
+        return [own, *super().get_urls()]
+
+    def admin_view(self, view: View, cacheable: bool = False) -> View:
+        return super().admin_view(_with_error_page(self, view), cacheable)
+
+    def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
+        apps: list[Any] = super().get_app_list(request, app_label)
+        return sorted(apps, key=lambda app: _place(app["app_label"]))
+
+    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
+        from meah_site.overview import overview
+
+        return super().index(request, (extra_context or {}) | overview(request.user))
+
+    def set_password(self, request: HttpRequest) -> HttpResponse:
+        """For whoever came in by a link and has no password yet; with one, the usual page asks for the old one."""
+        user = request.user
+        if user.has_usable_password():
+            return redirect("admin:password_change")
+        form = SetPasswordForm(user, request.POST or None)
+        if request.method == "POST" and form.is_valid():
+            with transaction.atomic():
+                form.save()
+                _record_password(request)
+            update_session_auth_hash(request, user)
+            messages.success(request, f"The password of {user.get_username()} is set.")
+            return redirect("admin:index")
+        context = self.each_context(request) | {"form": form, "title": "Set a password"}
+        return render(request, "meah/set_password.html", context)
+
+    def password_change(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
+        with transaction.atomic():
+            response = super().password_change(request, extra_context)
+            if request.method == "POST" and response.status_code == 302:
+                _record_password(request)
+        return response
+
+
+def _place(app_label: str) -> tuple[int, str]:
+    return (APP_ORDER.index(app_label) if app_label in APP_ORDER else len(APP_ORDER), app_label)
+
+
+def _record_password(request: HttpRequest) -> None:
+    """That it changed, never what it is."""
+    record("user.password_set", principal=user_principal(request.user), subject=request.user.get_username())
+
+
+def _with_error_page(site: AdminSite, view: View) -> View:
+    """What a service refuses is a page that says why and what to do, not a server error."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        try:
+            return view(request, *args, **kwargs)
+        except MeahError as error:
+            shown = {"code": error.code, "message": visible(error.message), "hint": visible(error.hint)}
+            context = site.each_context(request) | {"title": "That did not work", "error": shown}
+            return render(request, "meah/error.html", context, status=error.http_status)
+
+    return guarded

@@ -72,7 +72,7 @@ class MeahServer:
             SERVER_NAME,
             version=version(),
             instructions=INSTRUCTIONS,
-            on_list_tools=self._list_tools,
+            on_list_tools=self._list_tools,  # type: ignore[arg-type]
             on_call_tool=self._call_tool,
         )
 

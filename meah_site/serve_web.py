@@ -48,12 +48,14 @@ def serve(listener: socket.socket, on_ready: Callable[[], None]) -> None:
     Raises MeahError when the engine could not start.
     """
     from daphne.server import Server
-    from twisted.internet import defer, reactor
+    from twisted.internet import defer
+    from twisted.internet import reactor as installed
 
     # Only now: daphne makes asyncio's loop the reactor's, and the engine lives in that loop.
     from meah_site.asgi import application
     from meah_site.engine import Engine
 
+    reactor: Any = installed
     engine = Engine(Process.Kind.CONSOLE)
     failures: list[BaseException] = []
 

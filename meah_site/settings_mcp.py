@@ -13,5 +13,5 @@ INSTALLED_APPS = [
     "workers",
     "meah_site",
 ]
-MIDDLEWARE: list[str] = []
+MIDDLEWARE = []
 DATABASES = {"default": _DATABASES["default"] | {"CONN_MAX_AGE": None}}

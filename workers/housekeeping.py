@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -18,7 +19,7 @@ from workers.routing import Config
 from workers.workspace import Workspace
 
 PURGE_BATCH = 500
-EMPTY_TEXTS = {
+EMPTY_TEXTS: dict[str, Any] = {
     "task": "",
     "context": [],
     "constraints": [],

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
+from functools import partial
 
 from audit.dbthread import in_db
 from core.logs import event
@@ -101,7 +102,7 @@ class Pool:
             deadline = time.monotonic() + worker.timeout_ms / 1000
             task = asyncio.create_task(run_worker(worker, deadline), name=f"worker-{worker.public_id}")
             self._running[worker.public_id] = task
-            task.add_done_callback(lambda done, public_id=worker.public_id: self._ended(public_id, done))
+            task.add_done_callback(partial(self._ended, worker.public_id))
 
     def _ended(self, public_id: str, task: asyncio.Task[None]) -> None:
         self._running.pop(public_id, None)

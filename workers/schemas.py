@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
@@ -19,9 +19,13 @@ DEFAULT_WAIT_MS = 50_000
 MAX_PAGE_CHARS = 40_000
 WORKER_ID_PATTERN = r"^w_[0-9a-f]{20}$"
 
-RoleName = Literal[tuple(ROLES)]  # type: ignore[valid-type]
-ProfileName = Literal[tuple(PermissionProfile.values)]  # type: ignore[valid-type]
-StateName = Literal[tuple(WorkerState.values)]  # type: ignore[valid-type]
+# Closed lists of the models and roles, as enumerations in the schema.
+if TYPE_CHECKING:
+    RoleName = ProfileName = StateName = str
+else:
+    RoleName = Literal[tuple(ROLES)]
+    ProfileName = Literal[tuple(PermissionProfile.values)]
+    StateName = Literal[tuple(WorkerState.values)]
 WorkerId = Annotated[str, Field(pattern=WORKER_ID_PATTERN, description="From run, delegate, parallel or list.")]
 
 
@@ -29,6 +33,9 @@ class Arguments(BaseModel):
     """Strict: an unknown field or a wrong type is an error that names it, never a guess."""
 
     model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, populate_by_name=True, title=None)
+
+
+ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 
 
 class ContextItemIn(Arguments):
@@ -129,7 +136,7 @@ class CleanupIn(Arguments):
     worker_id: WorkerId
 
 
-def parse(schema: type[Arguments], arguments: Any) -> Any:
+def parse(schema: type[ArgumentsT], arguments: Any) -> ArgumentsT:
     """The arguments as the schema's object. Raises MeahError E_INVALID_REQUEST naming every field that is wrong."""
     try:
         return schema.model_validate(arguments, by_alias=True, by_name=False)
@@ -156,7 +163,7 @@ def input_schema(schema: type[Arguments]) -> dict[str, Any]:
     """JSON Schema of the arguments as clients get it: references inlined, no titles, nullable fields as plain ones."""
     raw = schema.model_json_schema(by_alias=True)
     definitions = raw.pop("$defs", {})
-    clean = _simplify(raw, definitions)
+    clean: dict[str, Any] = _simplify(raw, definitions)
     clean.pop("description", None)
     return clean
 

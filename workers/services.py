@@ -21,7 +21,6 @@ from workers.config import effective
 from workers.models import Provider, ProviderModel, Worker, WorkerState
 from workers.preparation import Prepared
 from workers.providers.base import Adaptation, Completion
-from workers.routing import Price
 
 MAX_PARTIAL_CHARS = 65_536
 SYSTEM = "system"
@@ -186,16 +185,20 @@ def _cost(worker: Worker, values: dict[str, Any]) -> tuple[Decimal | None, str]:
     """Tokens times price, where all of both are known; otherwise unknown."""
     provider = effective().provider(worker.provider)
     price = provider.prices.get(worker.model) if provider else None
-    tokens = (values.get("input_tokens"), values.get("output_tokens"))
-    if price is None or price.input_per_million is None or price.output_per_million is None or None in tokens:
+    if price is None:
         return None, ""
-    return _amount(price, *tokens), price.currency
+    parts = [
+        _amount(price.input_per_million, values.get("input_tokens")),
+        _amount(price.output_per_million, values.get("output_tokens")),
+    ]
+    known = [part for part in parts if part is not None]
+    return (sum(known, Decimal(0)), price.currency) if len(known) == len(parts) else (None, "")
 
 
-def _amount(price: Price, input_tokens: int, output_tokens: int) -> Decimal:
-    assert price.input_per_million is not None and price.output_per_million is not None
-    total = price.input_per_million * input_tokens + price.output_per_million * output_tokens
-    return (total / 1_000_000).quantize(Decimal("0.00000001"))
+def _amount(per_million: Decimal | None, tokens: int | None) -> Decimal | None:
+    if per_million is None or tokens is None:
+        return None
+    return (per_million * tokens / 1_000_000).quantize(Decimal("0.00000001"))
 
 
 def _finished_entry(worker: Worker, outcome: Outcome, values: dict[str, Any]) -> NewEntry:
@@ -313,7 +316,7 @@ def learn(provider: str, model: str, adaptations: list[Adaptation]) -> None:
             {"field": item.field, "action": item.action, "value": item.value, "evidence": item.evidence}
             for item in adaptations
         ]
-        fields = {item["field"] for item in learned}
+        fields = {str(item["field"]) for item in learned}
         row.adaptations = [item for item in row.adaptations if item["field"] not in fields] + learned
         ProviderModel.objects.filter(pk=row.pk).update(adaptations=row.adaptations, learned_at=Now())
         data = {"model": model, "fields": sorted(fields)}

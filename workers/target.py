@@ -50,6 +50,13 @@ class Started:
         return [item.public_id for item in self.items if isinstance(item, Worker)]
 
 
+@dataclass(frozen=True)
+class DryRun:
+    """What would have been sent; nothing was started."""
+
+    data: JsonObject
+
+
 class WorkersTarget:
     """Starts, cancels and reads are rows only; cleaning up deletes files, so it runs outside the transaction."""
 
@@ -103,7 +110,7 @@ class WorkersTarget:
 def _start_one(request: CallRequest, task: TaskIn, call: Call | None, verdict: Verdict) -> Applied:
     prepared = prepare(task, effective())
     if task.dry_run or call is None:
-        return Applied(prepared.as_dry_run())
+        return Applied(DryRun(prepared.as_dry_run()))
     worker, entry = services.enqueue(prepared, call=call, owner=request.owner, verdict=verdict.as_dict())
     return Applied(Started([worker]), [entry], replaces_call_entries=True)
 
@@ -142,7 +149,7 @@ def _get(request: CallRequest, arguments: GetIn, call: Call | None, verdict: Ver
 
 
 def _list(request: CallRequest, arguments: ListIn, call: Call | None, verdict: Verdict) -> Applied:
-    workers = Worker.objects.order_by("-created_at", "-id")
+    workers = Worker.objects.order_by("-id")
     if arguments.state:
         workers = workers.filter(state=arguments.state)
     if arguments.cursor:

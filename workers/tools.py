@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Any
 
 from approvals.governor import submit
 from approvals.targets import CallRequest
@@ -17,6 +18,7 @@ from workers.objects import worker_object, worker_summary
 from workers.pool import Pool
 from workers.schemas import (
     DEFAULT_WAIT_MS,
+    Arguments,
     CancelIn,
     CleanupIn,
     DelegateIn,
@@ -27,7 +29,7 @@ from workers.schemas import (
     TaskIn,
     input_schema,
 )
-from workers.target import SERVER, Started
+from workers.target import SERVER, DryRun, Started
 
 PROGRESS_EVERY_S = 10.0
 GRACE_MS = 5_000
@@ -41,19 +43,19 @@ class WorkerTools:
         self.pool = pool
 
     async def list_models(self, arguments: JsonObject, caller: Caller) -> JsonObject:
-        return await _submit("meah_list_models", arguments, caller)
+        return await _data("meah_list_models", arguments, caller)
 
     async def run(self, arguments: JsonObject, caller: Caller) -> JsonObject:
-        started = await _submit("meah_run_agent", arguments, caller)
-        if not isinstance(started, Started):
-            return started
+        started = await _started("meah_run_agent", arguments, caller)
+        if isinstance(started, DryRun):
+            return started.data
         await self.pool.look()
         return (await self._objects(started))[0]
 
     async def delegate(self, arguments: JsonObject, caller: Caller) -> JsonObject:
-        started = await _submit("meah_delegate_task", arguments, caller)
-        if not isinstance(started, Started):
-            return started
+        started = await _started("meah_delegate_task", arguments, caller)
+        if isinstance(started, DryRun):
+            return started.data
         worker = started.items[0]
         assert isinstance(worker, Worker)
         wait_ms = arguments.get("waitMs")
@@ -66,7 +68,8 @@ class WorkerTools:
         return result
 
     async def parallel(self, arguments: JsonObject, caller: Caller) -> JsonObject:
-        started = await _submit("meah_parallel_agents", arguments, caller)
+        started = await _started("meah_parallel_agents", arguments, caller)
+        assert isinstance(started, Started)
         wait_s = arguments.get("waitMs", DEFAULT_WAIT_MS) / 1000
         aggregate_ms = arguments.get("aggregateTimeoutMs")
         if aggregate_ms is None:
@@ -83,10 +86,10 @@ class WorkerTools:
         }
 
     async def get(self, arguments: JsonObject, caller: Caller) -> JsonObject:
-        return await _submit("meah_get_agent", arguments, caller)
+        return await _data("meah_get_agent", arguments, caller)
 
     async def list_agents(self, arguments: JsonObject, caller: Caller) -> JsonObject:
-        return await _submit("meah_list_agents", arguments, caller)
+        return await _data("meah_list_agents", arguments, caller)
 
     async def cancel(self, arguments: JsonObject, caller: Caller) -> JsonObject:
         """The order is a row; here we wait a moment so that the answer can show the end of it."""
@@ -103,7 +106,7 @@ class WorkerTools:
         return await in_db(worker_object, worker)
 
     async def clean_up(self, arguments: JsonObject, caller: Caller) -> JsonObject:
-        return await _submit("meah_cleanup_workspace", arguments, caller)
+        return await _data("meah_cleanup_workspace", arguments, caller)
 
     async def _objects(self, started: Started) -> list[JsonObject]:
         return await in_db(_read_back, started)
@@ -139,7 +142,7 @@ class WorkerTools:
 _background: set[asyncio.Task[None]] = set()
 
 
-async def _submit(tool: str, arguments: JsonObject, caller: Caller):  # type: ignore[no-untyped-def]
+async def _submit(tool: str, arguments: JsonObject, caller: Caller) -> Any:
     return await submit(
         CallRequest(
             principal=caller.principal,
@@ -150,6 +153,16 @@ async def _submit(tool: str, arguments: JsonObject, caller: Caller):  # type: ig
             owner=caller.owner,
         )
     )
+
+
+async def _data(tool: str, arguments: JsonObject, caller: Caller) -> JsonObject:
+    data: JsonObject = await _submit(tool, arguments, caller)
+    return data
+
+
+async def _started(tool: str, arguments: JsonObject, caller: Caller) -> Started | DryRun:
+    started: Started | DryRun = await _submit(tool, arguments, caller)
+    return started
 
 
 def _read_back(started: Started) -> list[JsonObject]:
@@ -196,7 +209,7 @@ def listed() -> list[JsonObject]:
     return [tool.as_listed() for tool in tools(Pool(""))]
 
 
-_Spec = tuple[str, str, type, Callable[[WorkerTools], Handler], dict[str, bool], str]
+_Spec = tuple[str, str, type[Arguments], Callable[[WorkerTools], Handler], dict[str, Any], str]
 
 
 def _tool(handlers: WorkerTools, spec: _Spec) -> Tool:
