@@ -104,7 +104,8 @@ def _document(data: bytes) -> Any:
 def _place(data: bytes, error: StrictDecodeError) -> str:
     """What is wrong, with line and column where it is the syntax."""
     try:
-        json.loads(data)
+        if error.reason == "syntax":
+            json.loads(data)
     except json.JSONDecodeError as syntax:
         return f"no valid JSON at line {syntax.lineno}, column {syntax.colno}: {syntax.msg}"
     except (ValueError, RecursionError):
