@@ -37,10 +37,7 @@ def test_constraints_and_expected_output_follow_the_task() -> None:
 def test_each_item_stands_whole_between_its_markers() -> None:
     context = [ContextItem("a.py", "print(1)\n"), ContextItem("", "second")]
     text = user_text(make(context=context, nonce="0123456789abcdef"))
-    assert (
-        '----- BEGIN UNTRUSTED 0123456789abcdef "a.py"\nprint(1)\n\n----- END UNTRUSTED 0123456789abcdef'
-        in text
-    )
+    assert '----- BEGIN UNTRUSTED 0123456789abcdef "a.py"\nprint(1)\n\n----- END UNTRUSTED 0123456789abcdef' in text
     assert '----- BEGIN UNTRUSTED 0123456789abcdef "context-2.txt"\nsecond\n----- END' in text
     assert text.index("# Task") < text.index("# Context") < text.index("----- BEGIN")
 
@@ -69,9 +66,7 @@ HOSTILE = st.one_of(
     items=st.lists(st.tuples(HOSTILE, HOSTILE), max_size=6),
     budget=st.integers(min_value=100, max_value=3_000),
 )
-def test_no_item_can_close_its_marker_even_one_that_knows_the_code(
-    items: list[tuple[str, str]], budget: int
-) -> None:
+def test_no_item_can_close_its_marker_even_one_that_knows_the_code(items: list[tuple[str, str]], budget: int) -> None:
     context = [ContextItem(name, content) for name, content in items]
     prompt = make(context=context, max_context_chars=budget, nonce="00000000000000aa")
     text = user_text(prompt)
@@ -103,8 +98,10 @@ def test_the_budget_holds_and_what_is_missing_is_told(sizes: list[int], budget: 
     blocks = sum(len(block) for block in re.findall(r"(?s)----- BEGIN.*?----- END UNTRUSTED \w+", text))
     assert len("# Task\n\nDo it.") + blocks <= budget
     assert ("# Left out" in text) == prompt.context_truncated
-    whole = sum(("y" * size + "\n----- END") in text for size in sizes[:kept])
-    assert prompt.context_truncated == (whole < len(sizes))
+    shown = [len(body) for body in re.findall(r'BEGIN UNTRUSTED \w+ "item\d+"\n(y*)\n-----', text)]
+    assert len(shown) == kept
+    assert shown[:-1] == sizes[: max(kept - 1, 0)]
+    assert prompt.context_truncated == (shown != sizes)
 
 
 def test_an_item_is_cut_then_the_rest_dropped_by_name() -> None:

@@ -14,9 +14,7 @@ from workers.routing import (
     timeout_ms,
 )
 
-GLM = ProviderConfig(
-    name="glm", base_url="https://glm.test/v4", model="glm-4.5-air", models=("glm-4.6", "glm-4.5")
-)
+GLM = ProviderConfig(name="glm", base_url="https://glm.test/v4", model="glm-4.5-air", models=("glm-4.6", "glm-4.5"))
 OPEN = ProviderConfig(name="open", base_url="https://open.test/v1", model="vendor/any")
 BARE = ProviderConfig(name="bare", base_url="https://bare.test/v1")
 
@@ -138,9 +136,7 @@ def test_a_route_to_a_provider_that_is_gone_is_a_configuration_error() -> None:
     error = refused(config(GLM, routes=(RouteConfig("coder", "gone", "m"),)), role="coder")
     assert (error.code, error.reason) == ("E_CONFIG", "route_without_provider")
     assert "'gone'" in error.message
-    assert choose(
-        config(GLM, routes=(RouteConfig("coder", "gone", "m"),)), role="coder", provider="glm"
-    ).model
+    assert choose(config(GLM, routes=(RouteConfig("coder", "gone", "m"),)), role="coder", provider="glm").model
 
 
 def test_tokens_and_temperature_come_from_call_then_role_then_default() -> None:

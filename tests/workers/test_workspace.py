@@ -102,9 +102,7 @@ def refused(action: object, *args: object) -> MeahError:
 
 
 @pytest.mark.parametrize(("name", "reason"), HOSTILE_NAMES)
-def test_hostile_names_are_refused_before_the_disk_is_touched(
-    workspace: Workspace, name: str, reason: str
-) -> None:
+def test_hostile_names_are_refused_before_the_disk_is_touched(workspace: Workspace, name: str, reason: str) -> None:
     for action in (
         lambda: workspace.write(name, "x"),
         lambda: workspace.read(name),
@@ -125,9 +123,7 @@ def test_ordinary_names_are_written_and_read_back(workspace: Workspace, name: st
     assert workspace.read(name) == "text é".encode()
 
 
-@pytest.mark.parametrize(
-    "worker_id", ["", "..", "w_", "w_" + "0" * 19, "W_" + "0" * 20, "w_" + "0" * 20 + "/x"]
-)
+@pytest.mark.parametrize("worker_id", ["", "..", "w_", "w_" + "0" * 19, "W_" + "0" * 20, "w_" + "0" * 20 + "/x"])
 def test_a_workspace_is_only_made_for_a_workers_id(tmp_path: Path, worker_id: str) -> None:
     assert refused(Workspace, tmp_path, worker_id).code == "E_PATH_ESCAPE"
     assert refused(remove, tmp_path, worker_id).code == "E_PATH_ESCAPE"
@@ -237,9 +233,7 @@ def test_a_directory_or_a_file_in_the_others_place_is_refused(workspace: Workspa
         ("a/b/c", "A/B/d"),
     ],
 )
-def test_names_that_some_file_system_takes_for_one_are_refused(
-    workspace: Workspace, first: str, second: str
-) -> None:
+def test_names_that_some_file_system_takes_for_one_are_refused(workspace: Workspace, first: str, second: str) -> None:
     error = refused(context_paths, [first, second])
     assert (error.code, error.reason) == ("E_INVALID_REQUEST", "name_collision")
     assert first in error.message
@@ -336,9 +330,7 @@ def test_no_descriptor_leaks(workspace: Workspace) -> None:
     assert len(os.listdir("/dev/fd")) == before
 
 
-def test_a_directory_swapped_for_a_link_under_a_writer_never_leads_out(
-    workspace: Workspace, outside: Path
-) -> None:
+def test_a_directory_swapped_for_a_link_under_a_writer_never_leads_out(workspace: Workspace, outside: Path) -> None:
     folder = workspace.path / "folder"
     folder.mkdir()
     stop = threading.Event()
