@@ -68,7 +68,7 @@ def _base_url(value: Any) -> str:
     try:
         return normal_base(_text(value, limit=500))
     except MeahError as error:
-        raise SettingError(f"is not valid: {error.message}", error.hint) from None
+        raise SettingError(f"is not valid: {error.message.rstrip('.')}", error.hint) from None
 
 
 def refuse_keys(value: Any) -> None:

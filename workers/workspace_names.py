@@ -51,6 +51,7 @@ def context_paths(names: Sequence[str]) -> list[str]:
     taken: dict[tuple[str, ...], _Taken] = {}
     for name in names:
         parts = check_path(name)
+        check_path(f"{CONTEXT_DIR}/{name}")
         for depth in range(1, len(parts) + 1):
             here = _Taken(parts[:depth], depth == len(parts), name)
             there = taken.setdefault(tuple(map(folded, here.parts)), here)

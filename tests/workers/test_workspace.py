@@ -247,6 +247,12 @@ def test_the_same_name_twice_is_refused_for_context_items() -> None:
     assert refused(context_paths, ["a.py", "a.py"]).reason == "name_collision"
 
 
+def test_a_name_that_is_too_deep_only_below_context_is_refused_at_once() -> None:
+    name = "a/" * (MAX_DEPTH - 1) + "b"
+    assert check_path(name)
+    assert refused(context_paths, [name]).reason == "length"
+
+
 def test_context_items_go_below_context_in_order() -> None:
     assert context_paths(["b/one", "a", "b/two"]) == ["context/b/one", "context/a", "context/b/two"]
 
