@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import time
@@ -21,6 +22,7 @@ from workers.providers.reception import MAX_BODY_BYTES, Reception
 
 _STALLED_S: Final = 5.0
 _STALLED_SHARE: Final = 0.25
+_CLOSED: Final = re.compile("disconnected|closed connection|incomplete")
 
 
 def connection_failure(error: Exception, asked: Asked) -> ProviderFailure:
@@ -52,7 +54,7 @@ def _told(error: Exception, causes: list[BaseException], where: str) -> tuple[st
         return f"{where} did not accept a connection in time.", "", "connect_timeout"
     if isinstance(error, httpx.ConnectError):
         return f"{where} refused the connection or is not reachable.", "", "connect"
-    if isinstance(error, httpx.RemoteProtocolError) and "disconnected" not in str(error):
+    if isinstance(error, httpx.RemoteProtocolError) and not _CLOSED.search(str(error)):
         return (
             f"{where} broke the HTTP protocol: {error}",
             "Check that the port of the base URL speaks HTTP (https:// or http://).",
