@@ -36,9 +36,9 @@ class ChainPaginator(EntryPaginator):
     @cached_property
     def count(self) -> int:
         queryset = self.object_list
-        if isinstance(queryset, QuerySet) and not queryset.query.where:
-            return Head.objects.values_list("size", flat=True).get()
-        return super().count
+        filtered = not isinstance(queryset, QuerySet) or queryset.query.where
+        size = None if filtered else Head.objects.values_list("size", flat=True).first()
+        return super().count if size is None else size
 
 
 class KindFilter(admin.SimpleListFilter):
