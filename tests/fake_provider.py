@@ -26,6 +26,8 @@ from typing import Any
 JSON = "application/json"
 SSE = "text/event-stream"
 MODEL = "fake-model"
+_GOODBYE_S = 0.02
+_TLS_HELLO = b"\x16"
 
 
 @dataclass(frozen=True)
@@ -235,19 +237,27 @@ class FakeProvider:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(_GOODBYE_S)  # closed transports need a turn of the loop to let go of their sockets
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+        try:
             while request := await self._read(reader):
                 self.requests.append(request)
                 if not await self._answer(request, reader, writer):
                     break
-        with contextlib.suppress(ConnectionError, ssl.SSLError):
+        except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+            pass
+        except asyncio.CancelledError:
+            writer.transport.abort()
+        finally:
             writer.close()
 
     async def _read(self, reader: asyncio.StreamReader) -> Recorded | None:
         try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            first = await reader.readexactly(1)
+            if first == _TLS_HELLO:
+                return None
+            head = (first + await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         except asyncio.IncompleteReadError:
             return None
         line, *fields = head.rstrip().split("\r\n")

@@ -6,8 +6,8 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -23,6 +23,19 @@ from workers.providers.reception import MAX_BODY_BYTES, Reception
 _STALLED_S: Final = 5.0
 _STALLED_SHARE: Final = 0.25
 _CLOSED: Final = re.compile("disconnected|closed connection|incomplete")
+
+
+class HandshakeGuard:
+    """A trace hook that closes a connection whose TLS handshake was given up; the library leaves it open."""
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+
+    async def __call__(self, name: str, info: Mapping[str, Any]) -> None:
+        if name == "connection.connect_tcp.complete":
+            self._stream = info["return_value"]
+        elif name == "connection.start_tls.failed" and self._stream is not None:
+            await self._stream.aclose()
 
 
 def connection_failure(error: Exception, asked: Asked) -> ProviderFailure:

@@ -44,6 +44,7 @@ STALL_S: Final = 120.0
 _AFTER_FINISH_S: Final = 5.0
 _AFTER_DONE_S: Final = 0.2
 _ERROR_BODY_S: Final = 5.0
+_ERROR_BODY_SHARE: Final = 0.5
 _KEEPALIVE_CONNECTIONS: Final = 20
 _MAX_PAGES: Final = 20
 _ADAPTED_REASONS: Final = ("", "max_tokens_range")
@@ -58,6 +59,7 @@ class _Exchange:
 
     method: str
     asked: Asked
+    deadline: float
     content: bytes = b""
     on_text: OnText | None = None
     reception: Reception | None = None
@@ -139,7 +141,7 @@ class OpenAICompatible:
     async def _attempt(self, body: dict[str, Any], *, asked: Asked, tries: Tries, on_text: OnText | None) -> Completion:
         tries.begin()
         content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-        exchange = _Exchange("POST", asked, content, on_text)
+        exchange = _Exchange("POST", asked, tries.deadline, content, on_text)
         answer = await self._in_time(self._answer(exchange), exchange, tries)
         return completion_of(
             answer,
@@ -172,7 +174,7 @@ class OpenAICompatible:
         """One document of a model list; None where the server has no such list."""
         tries = Tries(RetryPolicy(0), deadline=deadline)
         tries.begin()
-        exchange = _Exchange("GET", Asked(self._endpoint.name, "", 0, url))
+        exchange = _Exchange("GET", Asked(self._endpoint.name, "", 0, url), deadline)
         return await self._in_time(self._document(exchange), exchange, tries)
 
     async def _document(self, exchange: _Exchange) -> Any:
@@ -185,7 +187,7 @@ class OpenAICompatible:
                 raise await self._refusal(response, exchange)
             await self._receive(response, reception, exchange.asked)
             try:
-                value = parse(reception.text()).value
+                value = parse(reception.text()).wrapped
             except NotJsonError:
                 _read(reception, exchange.asked)
                 raise _no_list(exchange.asked.url) from None
@@ -231,7 +233,11 @@ class OpenAICompatible:
             target.url,
             headers={**headers, "Host": target.host_header},
             content=exchange.content or None,
-            extensions={"sni_hostname": target.server_name, "timeout": client.timeout.as_dict()},
+            extensions={
+                "sni_hostname": target.server_name,
+                "timeout": client.timeout.as_dict(),
+                "trace": network.HandshakeGuard(),
+            },
         )
         return await client.send(request, stream=True)
 
@@ -273,8 +279,9 @@ class OpenAICompatible:
         """The failure that an error status means; its body is read for a while, whatever state it is in."""
         reception = exchange.reception
         assert reception is not None
+        patience_s = min(_ERROR_BODY_S, (exchange.deadline - time.monotonic()) * _ERROR_BODY_SHARE)
         try:
-            async with asyncio.timeout(_ERROR_BODY_S):
+            async with asyncio.timeout(max(0.0, patience_s)):
                 async for raw in response.aiter_raw():
                     reception.feed(raw)
         except (TimeoutError, *_UNREADABLE):
