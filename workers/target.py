@@ -18,6 +18,7 @@ from workers.config import effective
 from workers.models import Worker, WorkerState
 from workers.objects import not_started, worker_object, worker_summary
 from workers.preparation import Prepared, prepare, refuse_secrets
+from workers.repeats import RerunIn, task_of
 from workers.roles import ROLES
 from workers.routing import Config, ProviderConfig
 from workers.schemas import (
@@ -66,6 +67,7 @@ class WorkersTarget:
         self._tools: dict[str, tuple[type[Arguments], ToolFacts, Callable[..., Any]]] = {
             "meah_list_models": (ListModelsIn, READ, _list_models),
             "meah_run_agent": (TaskIn, WRITE, _start_one),
+            "meah_rerun_agent": (RerunIn, WRITE, _start_again),
             "meah_delegate_task": (DelegateIn, WRITE, _start_one),
             "meah_parallel_agents": (ParallelIn, WRITE, _start_many),
             "meah_get_agent": (GetIn, READ, _get),
@@ -112,6 +114,16 @@ def _start_one(request: CallRequest, task: TaskIn, call: Call | None, verdict: V
     if task.dry_run or call is None:
         return Applied(DryRun(prepared.as_dry_run()))
     worker, entry = services.enqueue(prepared, call=call, owner=request.owner, verdict=verdict.as_dict())
+    return Applied(Started([worker]), [entry], replaces_call_entries=True)
+
+
+def _start_again(request: CallRequest, arguments: RerunIn, call: Call | None, verdict: Verdict) -> Applied:
+    assert call is not None
+    original = services.get(arguments.worker_id)
+    prepared = prepare(task_of(original), effective())
+    worker, entry = services.enqueue(
+        prepared, call=call, owner=request.owner, verdict=verdict.as_dict(), rerun_of=original
+    )
     return Applied(Started([worker]), [entry], replaces_call_entries=True)
 
 
