@@ -5,6 +5,7 @@
         ... call fake.base_url ...
         assert fake.requests[0].json["model"] == "m"
 
+Several scripts at once: `fake.room("a")` has a base URL, replies and requests of its own.
 It runs in a thread with an event loop of its own and serves hundreds of slow answers at once. Without `reply` it
 answers every completion with `chat("Hello from the fake provider.")`, as a stream where one is asked for, after
 `delay` seconds. `python -m tests.fake_provider --delay 1` serves until it is killed.
@@ -184,17 +185,40 @@ def chat(text: str, **options: Any) -> Callable[[Recorded], Reply]:
     return reply
 
 
-class FakeProvider:
+class Room:
+    """One script: what was asked under one base URL, and what is answered there."""
+
+    def __init__(self) -> None:
+        self.base_url = ""
+        self.delay = 0.0
+        self.requests: list[Recorded] = []
+        self.models: Scripted = json_reply({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+        self._replies: list[Scripted] = [chat("Hello from the fake provider.")]
+
+    def reply(self, *replies: Scripted) -> None:
+        """Answer with these in turn from now on, forgetting the requests before; the last one stays."""
+        self.requests.clear()
+        self._replies = list(replies)
+
+    def answer_to(self, request: Recorded) -> Reply:
+        self.requests.append(request)
+        scripted: Scripted
+        if request.method == "GET" and request.path.partition("?")[0].endswith("/models"):
+            scripted = self.models
+        else:
+            scripted = self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]
+        return scripted if isinstance(scripted, Reply) else scripted(request)
+
+
+class FakeProvider(Room):
     """See the module's text. `tls` makes it an https server."""
 
     def __init__(self, *, delay: float = 0.0, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
+        super().__init__()
         self.delay = delay
-        self.requests: list[Recorded] = []
-        self.models: Scripted = json_reply({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
         self.port = port
         self._tls = tls
-        self._replies: list[Scripted] = []
-        self._default: Scripted = chat("Hello from the fake provider.")
+        self._rooms: dict[str, Room] = {}
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fake-provider", daemon=True)
@@ -202,6 +226,7 @@ class FakeProvider:
     def __enter__(self) -> FakeProvider:
         self._thread.start()
         assert self._ready.wait(5), "the fake provider did not start"
+        self.base_url = f"{self.origin}/v1"
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -212,14 +237,15 @@ class FakeProvider:
     def origin(self) -> str:
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
-    @property
-    def base_url(self) -> str:
-        return f"{self.origin}/v1"
+    def room(self, name: str) -> Room:
+        """A room of that name (of letters, digits and dashes), made when it is first asked for."""
+        room = self._rooms.setdefault(name, Room())
+        room.base_url = f"{self.origin}/room-{name}/v1"
+        return room
 
-    def reply(self, *replies: Scripted) -> None:
-        """Answer with these in turn from now on, forgetting the requests before; the last one stays."""
-        self.requests.clear()
-        self._replies = list(replies)
+    def _room_of(self, request: Recorded) -> Room:
+        first = request.path.split("/")[1]
+        return self._rooms.get(first.removeprefix("room-"), self) if first.startswith("room-") else self
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -242,7 +268,6 @@ class FakeProvider:
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while request := await self._read(reader):
-                self.requests.append(request)
                 if not await self._answer(request, reader, writer):
                     break
         except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
@@ -266,21 +291,12 @@ class FakeProvider:
         body = await reader.readexactly(int(headers.get("content-length", "0")))
         return Recorded(method, path, headers, body)
 
-    def _scripted(self, request: Recorded) -> Reply:
-        scripted: Scripted
-        if request.method == "GET" and request.path.partition("?")[0].endswith("/models"):
-            scripted = self.models
-        elif self._replies:
-            scripted = self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]
-        else:
-            scripted = self._default
-        return scripted if isinstance(scripted, Reply) else scripted(request)
-
     async def _answer(self, request: Recorded, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Whether the connection may serve another request."""
-        reply = self._scripted(request)
+        room = self._room_of(request)
+        reply = room.answer_to(request)
         speaker = _Speaker(request, reader, writer)
-        if not await speaker.pause(self.delay + reply.head_pause):
+        if not await speaker.pause(room.delay + reply.head_pause):
             return False
         await speaker.say(_head(reply))
         for step in reply.steps:

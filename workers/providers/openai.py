@@ -133,7 +133,7 @@ class OpenAICompatible:
         """What the server taught about its parameters; nothing where parameters are none of the trouble."""
         if self._endpoint.strict_params or not isinstance(failure, AnsweredFailure):
             return []
-        if failure.code != "E_INVALID_REQUEST" or failure.reason not in _ADAPTED_REASONS:
+        if failure.code != "E_INVALID_REQUEST" or failure.reason not in _ADAPTED_REASONS or failure.retry_limit == 0:
             return []
         found = [*lessons(failure.complaint, body), *clamp_lesson(failure.complaint, body)]
         return once_per_subject(found, subjects)
@@ -221,7 +221,7 @@ class OpenAICompatible:
                 except (httpx.ConnectError, httpx.ConnectTimeout):
                     continue
             return await self._send_to(targets[-1], exchange, headers)
-        except httpx.InvalidURL:
+        except (httpx.InvalidURL, UnicodeError):
             raise MeahError("E_CONFIG", "The base URL is not valid.", reason="base_url") from None
         except (httpx.HTTPError, OSError) as error:
             raise network.connection_failure(error, exchange.asked) from None
@@ -256,7 +256,7 @@ class OpenAICompatible:
             async with asyncio.timeout(None) as patience:
                 async for raw in response.aiter_raw():
                     reception.feed(raw)
-                    patience.reschedule(self._until(reception))
+                    patience.reschedule(self._until(reception, patience.when()))
         except _UNREADABLE as error:
             if not reception.finished:
                 raise network.reading_failure(error, reception, asked) from None
@@ -264,13 +264,15 @@ class OpenAICompatible:
             if not reception.finished:
                 raise network.stalled(reception, idle_s=self._stall_s) from None
 
-    def _until(self, reception: Reception) -> float | None:
-        """When patience ends, in the loop's time: soon after the end mark, later after the last word."""
+    def _until(self, reception: Reception, before: float | None) -> float | None:
+        """When patience ends, in the loop's time: soon after the end mark, later after the last word.
+
+        Once the answer has ended, nothing that follows puts it off (`before`).
+        """
         now = asyncio.get_running_loop().time()
-        if reception.done:
-            return now + _AFTER_DONE_S
         if reception.finished:
-            return now + _AFTER_FINISH_S
+            end = now + (_AFTER_DONE_S if reception.done else _AFTER_FINISH_S)
+            return end if before is None else min(end, before)
         if reception.last_output_at is None:
             return None
         return now + self._stall_s - (time.monotonic() - reception.last_output_at)

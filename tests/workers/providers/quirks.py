@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import CODES
-from tests.fake_provider import DONE, MODEL, FakeProvider, Scripted, json_reply, stream_reply
+from tests.fake_provider import DONE, MODEL, FakeProvider, Room, Scripted, json_reply, stream_reply
 from workers.providers.base import (
     Adaptation,
     Completion,
@@ -21,6 +21,7 @@ from workers.providers.base import (
 )
 from workers.providers.openai import OpenAICompatible
 
+AT_ONCE = 24
 RETRIED = ("E_RATE_LIMIT", "E_NETWORK", "E_PROVIDER")
 QUESTION: list[Message] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Say hello."}]
 
@@ -89,15 +90,32 @@ class Met:
     completion: Completion | None
     failure: ProviderFailure | None
     pieces: list[str]
+    asks: int
 
 
-def meet(fake: FakeProvider, row: Row, *, retries: int = 1, adaptations: Sequence[Adaptation] = ()) -> Met:
+def meet(fake: Room, row: Row, *, retries: int = 1, adaptations: Sequence[Adaptation] = ()) -> Met:
     """Ask the fake provider as the pool does."""
-    fake.reply(*row.replies)
     return asyncio.run(_ask(fake, row, retries, adaptations))
 
 
-async def _ask(fake: FakeProvider, row: Row, retries: int, adaptations: Sequence[Adaptation]) -> Met:
+def meet_all(fake: FakeProvider, rows: Sequence[Row]) -> dict[str, Met]:
+    """All rows at once, each in a room of its own, by name."""
+    return asyncio.run(_ask_all(fake, rows))
+
+
+async def _ask_all(fake: FakeProvider, rows: Sequence[Row]) -> dict[str, Met]:
+    turn = asyncio.Semaphore(AT_ONCE)
+
+    async def one(number: int, row: Row) -> Met:
+        async with turn:
+            return await _ask(fake.room(str(number)), row, 1, ())
+
+    met = await asyncio.gather(*(one(number, row) for number, row in enumerate(rows)))
+    return {row.name: result for row, result in zip(rows, met, strict=True)}
+
+
+async def _ask(fake: Room, row: Row, retries: int, adaptations: Sequence[Adaptation]) -> Met:
+    fake.reply(*row.replies)
     provider = OpenAICompatible(Endpoint("fake", fake.base_url, private=True, **row.endpoint))
     pieces: list[str] = []
     try:
@@ -109,7 +127,7 @@ async def _ask(fake: FakeProvider, row: Row, retries: int, adaptations: Sequence
             on_text=pieces.append,
         )
     except ProviderFailure as failure:
-        return Met(None, failure, pieces)
+        return Met(None, failure, pieces, len(fake.requests))
     finally:
         await provider.aclose()
-    return Met(completion, None, pieces)
+    return Met(completion, None, pieces, len(fake.requests))

@@ -25,7 +25,7 @@ def redirect(code: int, wanted: Want = CONFIG, location: str = "http://elsewhere
 def waiting(name: str, headers: Iterable[tuple[str, str]], wanted: Want, *, code: int = 429) -> Row:
     """The server asks for a wait, then answers."""
     reply = json_reply(error("Later"), status=code, headers=headers)
-    return Row(f"delay-{name}", [reply, chat("Hello")], wanted, budget_s=3.0)
+    return Row(f"delay-{name}", [reply, chat("Hello")], wanted)
 
 
 WAITED = Want(text="Hello", raw="stop", asks=2)
@@ -78,7 +78,7 @@ STATUSES: list[Row] = [
     status(422, INVALID, "Something is missing"),
     status(424, SERVER),
     one("status-425", json_reply(error("Too early"), status=425),
-        want(SERVER, reason="too_early", details={"retryAfterSec": 1.0}, asks=1), budget_s=0.9),
+        want(SERVER, reason="too_early", details={"retryAfterSec": 1.0})),
     status(426, INVALID),
     status(429, RATE),
     status(434, Want("E_AUTH", False)),
@@ -128,5 +128,5 @@ DELAYS: list[Row] = [
     waiting("ratelimit-reset:plenty", [("x-ratelimit-remaining-requests", "9"), ("x-ratelimit-reset-requests", "6m0s")],
             WAITED),
     Row("delay-both", [json_reply(error("Please retry after 37 seconds"), status=429, headers=[("Retry-After", "5")])],
-        refused_after(37.0), budget_s=3.0),
+        refused_after(37.0)),
 ]  # fmt: skip

@@ -421,6 +421,34 @@ def test_on_text_hears_the_answer_as_it_comes_and_no_reasoning(fake: FakeProvide
     assert heard[1][1] - heard[0][1] > 0.02
 
 
+def test_nothing_after_the_end_keeps_an_answer_waiting(fake: FakeProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.providers.openai._AFTER_FINISH_S", 0.2)
+    fake.reply(stream_reply(chunk("Hello", finish="stop"), Repeat(b": keep-alive\n\n", 0.02)))
+    began = time.monotonic()
+    assert asyncio.run(ask(endpoint(fake))).text == "Hello"
+    assert time.monotonic() - began < LATE_S
+
+
+def test_an_error_event_ends_the_stream_at_once(fake: FakeProvider) -> None:
+    fake.reply(stream_reply({"error": {"message": "Broke", "code": 502}}, Stall()))
+    began = time.monotonic()
+    assert failure(endpoint(fake)).code == "E_PROVIDER"
+    assert time.monotonic() - began < LATE_S
+
+
+def test_what_a_server_says_about_itself_is_redacted_and_made_visible(fake: FakeProvider, key: str) -> None:
+    fake.reply(stream_reply(f"warming {key}", {**chunk("Hello"), "model": key}, chunk(finish=f"x\u202e{key}"), DONE))
+    done = asyncio.run(ask(endpoint(fake, api_key_env=KEY_NAME)))
+    assert key not in repr(done)
+    assert "\u202e" not in repr(done.notes) + str(done.finish_reason_raw)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, "-ü-.example"])
+@pytest.mark.parametrize("private", [True, False])
+def test_a_host_that_cannot_be_a_name_is_one_of_our_errors(host: str, private: bool) -> None:
+    assert failure(Endpoint("x", f"https://{host}.invalid/v1", private=private)).code in ("E_CONFIG", "E_NETWORK")
+
+
 def test_two_hundred_slow_answers_come_at_once(fake: FakeProvider) -> None:
     fake.delay = 0.5
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
 from tests.fake_provider import FakeProvider
-from tests.workers.providers.quirks import Met, Row, Want, meet
+from tests.workers.providers.quirks import Met, Row, Want, meet_all
 from tests.workers.providers.rows_answers import BODIES, FINISHES, SHAPES
 from tests.workers.providers.rows_errors import ERRORS, MEANINGS
 from tests.workers.providers.rows_status import DELAYS, STATUSES
@@ -18,19 +17,20 @@ ROWS = [*ERRORS, *MEANINGS, *STATUSES, *DELAYS, *SHAPES, *FINISHES, *BODIES, *ST
 
 
 @pytest.fixture(scope="module")
-def fake() -> Iterator[FakeProvider]:
-    with FakeProvider() as server:
-        yield server
+def outcomes() -> dict[str, Met]:
+    """What came of every row; they are all asked at once, which is much faster than one by one."""
+    with FakeProvider() as fake:
+        return meet_all(fake, ROWS)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_a_quirk_becomes_what_the_reference_says(fake: FakeProvider, row: Row) -> None:
-    met = meet(fake, row)
+def test_a_quirk_becomes_what_the_reference_says(outcomes: dict[str, Met], row: Row) -> None:
+    met = outcomes[row.name]
     if row.want.code:
         check_failure(met, row.want)
     else:
         check_completion(met, row.want)
-    assert len(fake.requests) == row.want.expected_asks
+    assert met.asks == row.want.expected_asks
 
 
 def check_failure(met: Met, want: Want) -> None:

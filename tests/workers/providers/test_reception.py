@@ -56,7 +56,7 @@ JSON_VALUES = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(JSON_VALUES)
 def test_no_json_escapes_as_anything_but_an_answer_or_an_error(value: object) -> None:
     body = json.dumps(value).encode()
@@ -65,7 +65,7 @@ def test_no_json_escapes_as_anything_but_an_answer_or_an_error(value: object) ->
     assert refused(body).code.startswith("E_")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=300), st.sampled_from(["", "gzip", "deflate", "br"]))
 def test_no_bytes_escape_as_anything_but_an_answer_or_an_error(body: bytes, encoding: str) -> None:
     assert isinstance(received([body], encoding=encoding), str)
