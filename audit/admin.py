@@ -19,6 +19,7 @@ from audit.audited import AuditedGroupAdmin, AuditedUserAdmin
 from audit.audited import AuditedModelAdmin as AuditedModelAdmin
 from audit.models import Entry, Head
 from audit.services import user_principal, verify_and_record
+from audit.store import as_bytes
 from core.errors import MeahError
 from core.text import visible
 
@@ -82,12 +83,12 @@ class EntryAdmin(EntryModelAdmin):
 
     @admin.display(description="payload")
     def shown_payload(self, entry: Entry) -> str:
-        return format_html('<pre class="audit-payload">{}</pre>', visible(_pretty(bytes(entry.payload))))
+        return format_html('<pre class="audit-payload">{}</pre>', visible(_pretty(as_bytes(entry.payload))))
 
     @admin.display(description="hash of the entry before")
     def previous(self, entry: Entry) -> str:
         try:
-            return str(json.loads(bytes(entry.payload))["prev"])
+            return str(json.loads(as_bytes(entry.payload))["prev"])
         except (ValueError, LookupError, TypeError):
             return "unreadable"
 

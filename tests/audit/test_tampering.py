@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from django.db import connection
 
 from audit import services
 from audit.chain import entry_hash
+from core.errors import MeahError
 from tests.audit.histories import Row, drop_triggers, edited, make_row, record_history, sql
 
 pytestmark = pytest.mark.django_db
@@ -196,3 +199,40 @@ def test_progress_is_told_as_it_goes() -> None:
     seen: list[tuple[int, int]] = []
     assert services.verify(progress=lambda done, total: seen.append((done, total))).whole
     assert seen == [(2000, 2100 + SIZE), (2100 + SIZE, 2100 + SIZE)]
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="other databases keep the types of their columns")
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ("payload = 'text'", "modified"),
+        ("payload = 5", "modified"),
+        ("payload = x''", "modified"),
+        ("hash = x'00'", "modified"),
+        ("kind = x'41'", "projection_mismatch"),
+        ("subject = x'ff'", "projection_mismatch"),
+        ("at = x'41'", "projection_mismatch"),
+        ("at = 5.5", "projection_mismatch"),
+        ("seq = 12.5", "projection_mismatch"),
+        ("seq = 'twelve'", "missing"),
+    ],
+)
+def test_values_of_another_type_are_tampering_and_no_crash(change: str, kind: str, tmp_path: Path) -> None:
+    sql(f"UPDATE audit_entry SET {change} WHERE seq = 12")
+    assert fault() == (kind, 12)
+    with contextlib.suppress(MeahError):
+        services.export_to(tmp_path / "chain.jsonl", principal="system")
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="other databases hold no text that is none")
+def test_a_column_that_is_no_text_can_not_be_told() -> None:
+    sql("UPDATE audit_entry SET kind = CAST(x'ff' AS TEXT) WHERE seq = 12")
+    with pytest.raises(MeahError, match="can not be read"):
+        services.verify()
+
+
+@pytest.mark.parametrize("payload", [b"", b"[]", b"\xff", b'{"data":[]}'])
+def test_an_unreadable_record_of_a_verification_is_told_as_such(payload: bytes) -> None:
+    services.verify_and_record(principal="user:alice")
+    sql("UPDATE audit_entry SET payload = %s WHERE kind = 'audit.verified'", payload)
+    assert services.chain_state().verdict == "unreadable"

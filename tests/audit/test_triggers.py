@@ -62,7 +62,7 @@ def test_a_trigger_that_is_switched_off_counts_as_missing() -> None:
 
 def test_the_check_asks_no_database_unless_told_to(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(0):
-        checks.run_checks(tags=[checks.Tags.database], databases=None)
+        checks.run_checks(tags=[checks.Tags.database], databases=[])
 
 
 def test_migrate_puts_the_triggers_back() -> None:
