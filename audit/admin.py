@@ -68,6 +68,7 @@ class EntryAdmin(EntryModelAdmin):
     ordering = ("-seq",)
     list_per_page = 50
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
     paginator = ChainPaginator
     change_list_template = "admin/audit/entry/change_list.html"
     fields = ("seq", "at", "kind", "shown_principal", "shown_subject", "shown_payload", "hash", "previous")
@@ -123,8 +124,9 @@ class EntryAdmin(EntryModelAdmin):
         except MeahError as error:
             self.message_user(request, f"The chain could not be verified: {error.message}", messages.ERROR)
         else:
-            level = messages.SUCCESS if verdict.whole else messages.ERROR
-            self.message_user(request, " ".join(visible(line) for line in verdict.lines()), level)
+            finding, *meaning = (visible(line) for line in verdict.lines())
+            self.message_user(request, finding, messages.SUCCESS if verdict.whole else messages.ERROR)
+            self.message_user(request, " ".join(meaning), messages.INFO)
         return HttpResponseRedirect(reverse("admin:audit_entry_changelist"))
 
 
