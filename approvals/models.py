@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from core.ids import CALL, PROCESS, new_id
+from core.text import visible
 
 
 def new_call_id() -> str:
@@ -90,4 +91,4 @@ class Call(models.Model):
         indexes = [models.Index(fields=["state", "owner"], name="approvals_call_state_owner")]
 
     def __str__(self) -> str:
-        return f"{self.public_id} {self.server}/{self.tool}"
+        return visible(f"{self.public_id} {self.server}/{self.tool}")

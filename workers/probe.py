@@ -70,11 +70,11 @@ async def probe(provider: ProviderConfig, model: str, known: list[Adaptation], *
     return found
 
 
-def try_out(provider: ProviderConfig, *, model: str, principal: str) -> Probe:
+def try_out(provider: ProviderConfig, *, model: str, principal: str, within_s: float = WITHIN_S) -> Probe:
     """`probe` from sync code, recorded in the chain; what was learned on the way is kept."""
     wanted = model or provider.model or next(iter(provider.models), "")
     known = services.learned_adaptations(provider.name, wanted) if wanted else []
-    found: Probe = async_to_sync(probe)(provider, wanted, known)
+    found: Probe = async_to_sync(probe)(provider, wanted, known, within_s=within_s)
     if found.learned:
         services.learn(provider.name, found.model, found.learned)
     with transaction.atomic():

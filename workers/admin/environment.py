@@ -75,11 +75,19 @@ class FromEnvironmentMixin:
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         fieldsets = super().get_fieldsets(request, obj)  # type: ignore[misc]
-        return replaced(fieldsets, self.overridden(obj))
+        return replaced(fieldsets, self._overridden(request, obj))
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         fields = super().get_readonly_fields(request, obj)  # type: ignore[misc]
-        return [*fields, *self.overridden(obj).values()]
+        return [*fields, *self._overridden(request, obj).values()]
+
+    def _overridden(self, request: HttpRequest, obj: Any) -> dict[str, Shown]:
+        """Made once a request: the admin has to meet the same functions in the fieldsets and among the read-only."""
+        made: dict[Any, dict[str, Shown]] = request.__dict__.setdefault("_meah_overridden", {})
+        key = None if obj is None else str(obj)
+        if key not in made:
+            made[key] = self.overridden(obj)
+        return made[key]
 
 
 def _text(value: Any) -> str:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.core.validators import MinValueValidator
 
 from core.redaction import looks_like_key
 from workers.config_fields import PROVIDER_FIELDS
-from workers.config_kinds import SettingError, check_provider_name
+from workers.config_kinds import SettingError, check_provider_name, refuse_keys
 from workers.models import Provider, ProviderModel
 
 if TYPE_CHECKING:
@@ -45,9 +46,10 @@ class ProviderForm(ProviderModelFormBase):
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"]
         try:
+            refuse_keys(name)
             check_provider_name(name)
         except SettingError as error:
-            raise ValidationError(f"{name} {error.problem}. {error.fix}") from None
+            raise ValidationError(f"This {error.problem}. {error.fix}") from None
         return name
 
     def clean(self) -> dict[str, Any]:
@@ -87,7 +89,7 @@ class ProviderModelForm(ModelModelFormBase):
         super().__init__(*args, **kwargs)
         for name in ("input_price", "output_price"):
             if name in self.fields:
-                self.fields[name].min_value = 0  # type: ignore[attr-defined]
+                self.fields[name].validators.append(MinValueValidator(0))
                 self.fields[name].widget.attrs |= {"min": 0, "step": "any"}
         if "currency" in self.fields:
             self.fields["currency"].widget.attrs |= {"size": 5}

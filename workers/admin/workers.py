@@ -195,13 +195,13 @@ class WorkerAdmin(ReadOnlyAdmin):
         try:
             messages.success(request, act(request, worker))
         except MeahError as error:
-            messages.error(request, visible(f"{worker.public_id}: {error.message} {error.hint}"))
+            messages.error(request, visible(f"Worker {worker.public_id}: {error.message} {error.hint}"))
 
     def _cancel(self, request: HttpRequest, worker: Worker) -> str:
         arguments = {"workerId": worker.public_id, "reason": "by hand"}
         decide_now(self._call(request, "meah_cancel_agent", arguments))
         worker.refresh_from_db(fields=["state"])
-        return f"{worker.public_id} is cancelled." if not worker.is_active else f"{worker.public_id} is told to stop."
+        return f"Worker {worker.public_id} is {'told to stop' if worker.is_active else 'cancelled'}."
 
     def _clean_up(self, request: HttpRequest, worker: Worker) -> str:
         call = self._call(request, "meah_cleanup_workspace", {"workerId": worker.public_id})
@@ -241,7 +241,8 @@ class WorkerAdmin(ReadOnlyAdmin):
             "may_act": self.may_act(request),
             "live": "live" in request.GET,
         }
-        return super().change_view(request, object_id, form_url, context | (extra_context or {}))
+        # By key: the admin takes `_23` in an id for an escape of its own.
+        return super().change_view(request, str(worker.pk), form_url, context | (extra_context or {}))
 
     def cancel(self, request: HttpRequest, public_id: str) -> HttpResponse:
         return self._act(request, public_id, self._cancel)
@@ -265,7 +266,7 @@ class WorkerAdmin(ReadOnlyAdmin):
         except MeahError as error:
             messages.error(request, visible(f"{error.message} {error.hint}"))
             return redirect("admin:workers_worker_change", public_id)
-        messages.success(request, f"{public_id} runs again as {again.public_id}.")
+        messages.success(request, f"Worker {public_id} runs again as {again.public_id}.")
         return redirect("admin:workers_worker_change", again.public_id)
 
     def _posted(self, request: HttpRequest, public_id: str) -> Worker:
