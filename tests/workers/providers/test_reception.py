@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 import zlib
 
 import pytest
@@ -97,9 +98,14 @@ def test_white_space_and_comments_are_no_output() -> None:
 
 
 def test_a_bomb_never_exists_in_memory() -> None:
+    bomb = gzip.compress(b"a" * 50_000_000)
     inflater = Inflater("gzip", limit_bytes=1_000_000)
+    tracemalloc.start()
     with pytest.raises(BodyTooLargeError):
-        inflater.feed(gzip.compress(b"a" * 50_000_000))
+        inflater.feed(bomb)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 10_000_000
 
 
 def test_halves_of_characters_are_joined_or_replaced() -> None:
