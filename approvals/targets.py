@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from approvals.models import Call, EffectClass
 from audit.services import NewEntry
 from core.errors import JsonObject, MeahError
-
-from .models import Call, EffectClass
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class ToolFacts:
     local: bool = False
 
 
-@dataclass
+@dataclass(frozen=True)
 class Verdict:
     """What the policy said, and by which rule."""
 
@@ -58,7 +57,8 @@ class Verdict:
 class Applied:
     """What a local call did: its result, and the entries that say so.
 
-    With `replaces_call_entries` they take the place of `call.sent` and `call.done`, as the starts of workers do.
+    With `replaces_call_entries` they take the place of `call.sent` and `call.done`, as the starts of workers do; the
+    first of them then carries the view of the arguments.
     """
 
     result: Any
@@ -68,10 +68,9 @@ class Applied:
 
 @dataclass
 class CallContext:
-    """What a running call may use of its door: a way to report progress."""
+    """What a running call may use of its door: a way to report progress, where the door has one."""
 
-    progress: Any = None
-    notes: JsonObject = field(default_factory=dict)
+    progress: Callable[[str], Awaitable[None]] | None = None
 
 
 class Target(Protocol):
@@ -86,15 +85,21 @@ class Target(Protocol):
         ...
 
     def check(self, request: CallRequest) -> Any:
-        """The arguments in the target's own form; raises MeahError before any person is asked."""
+        """The arguments in the target's own form; raises MeahError before any person is asked.
+
+        Called outside of any transaction: whatever takes time belongs here, not into `apply`.
+        """
         ...
 
     def apply(self, request: CallRequest, checked: Any, call: Call | None, verdict: Verdict) -> Applied:
-        """For local tools, sync, inside the deciding transaction: make the rows, and say what to record."""
+        """For local tools, sync, inside the deciding transaction: make the rows, and say what to record.
+
+        `call` is None where the tool's facts say that its calls are not recorded; there is no transaction then.
+        """
         ...
 
     async def run(self, request: CallRequest, checked: Any, context: CallContext | None) -> Any:
-        """For all others: do it, and return the result."""
+        """For all others: do it, and return the result. Cancelling it stops it, where it can be stopped."""
         ...
 
 

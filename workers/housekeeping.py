@@ -41,15 +41,20 @@ def remove_workspace(worker: Worker) -> bool:
     Raises MeahError E_INVALID_REQUEST while it is queued or running.
     """
     worker.refresh_from_db(fields=["state", "workspace"])
+    refuse_active(worker)
+    removed = Workspace(workspace_root(effective()), worker.public_id).remove()
+    Worker.objects.filter(pk=worker.pk).update(workspace="")
+    return removed
+
+
+def refuse_active(worker: Worker) -> None:
+    """Raises MeahError E_INVALID_REQUEST while the worker is queued or running."""
     if worker.is_active:
         raise MeahError(
             "E_INVALID_REQUEST",
             f"{worker.public_id} is {worker.state}: its workspace is in use.",
             hint="Cancel it first with meah_cancel_agent; cleanupWorkspace there does both.",
         )
-    removed = Workspace(workspace_root(effective()), worker.public_id).remove()
-    Worker.objects.filter(pk=worker.pk).update(workspace="")
-    return removed
 
 
 def finished_workspaces(*, older_than_days: float) -> list[WorkspaceInfo]:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import logging
 import os
 import subprocess
 import sys
-from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand
-from django.db import OperationalError, connection
+from django.db import Error as DatabaseError
+from django.db import connection
 
 from core.errors import MeahError
-from core.redaction import redact_value
+from core.logs import event
+from core.redaction import redact
+from meah_site.start import database_error, fail, home_error
+
+log = logging.getLogger("meah.mcp")
 
 TERMINAL_HELP = """\
 MEAH's MCP server is running and waits on stdin: this is normal, it prints nothing more. Stop it with Ctrl-C.
@@ -29,65 +33,70 @@ class Command(BaseCommand):
     help = "Serve MEAH's tools over MCP on stdin and stdout; stdout belongs to the protocol, logs go to stderr."
     requires_system_checks: list[str] = []
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        pass
-
     def handle(self, *args: Any, **options: Any) -> None:
+        parent = os.getppid()
+        try:
+            self._serve(parent)
+        except MeahError as error:
+            fail(error)
+        except DatabaseError as error:
+            fail(database_error(error))
+        except OSError as error:
+            fail(home_error(error))
+
+    def _serve(self, parent: int) -> None:
         from meah_site import lazy_sdk
 
         lazy_sdk.install()
         from meah_site.stdio import Wire
 
-        if sys.stdin.isatty():
+        on_terminal = sys.stdin is not None and sys.stdin.isatty()
+        wire = Wire()
+        _prepare_database()
+        if on_terminal:
             manage = Path(settings.BASE_DIR) / "manage.py"
             sys.stderr.write(TERMINAL_HELP.format(python=sys.executable, manage=manage))
-        wire = Wire()
-        try:
-            _migrate_if_needed()
-            asyncio.run(_serve(wire))
-        except MeahError as error:
-            _fail(error)
-        except OperationalError as error:
-            _fail(MeahError("E_CONFIG", f"The database can not be used: {error}".strip(), hint=_DATABASE_HINT))
+        ending = asyncio.run(_session(wire, parent))
+        wire.finish()
+        if ending == "server_failed":
+            sys.exit(1)
 
 
-_DATABASE_HINT = (
-    "Check DATABASE_URL and that the server runs, or that MEAH_HOME can be written; see `manage.py doctor`."
-)
-
-
-async def _serve(wire: Any) -> None:
+async def _session(wire: Any, parent: int) -> str:
     from meah_site.serve_mcp import StdioSession
 
-    await StdioSession(wire).serve()
+    return await StdioSession(wire, parent).serve()
 
 
-def _migrate_if_needed() -> None:
-    """An empty or older database is migrated by a child with the full settings, one process at a time."""
-    import fcntl
-
-    from meah_site.schema import needs_migration
+def _prepare_database() -> None:
+    """An empty or older database is migrated, one process at a time; a newer one is refused."""
+    from meah_site.schema import migration_turn, needs_migration, refuse_newer
 
     connection.ensure_connection()
+    refuse_newer()
     if not needs_migration():
         return
-    with (Path(settings.MEAH_HOME) / "migrate.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not needs_migration():
-            return
-        manage = Path(settings.BASE_DIR) / "manage.py"
-        full = os.environ | {"DJANGO_SETTINGS_MODULE": "meah_site.settings"}
-        child = subprocess.run(
-            [sys.executable, str(manage), "migrate", "--no-input"],
-            stdin=subprocess.DEVNULL,
-            stdout=2,
-            env=full,
+    with migration_turn():
+        if needs_migration():
+            _migrate()
+
+
+def _migrate() -> None:
+    """In a child with the full settings. What it prints is no protocol and no log line: it is told when it fails."""
+    child = subprocess.run(
+        [sys.executable, str(Path(settings.BASE_DIR) / "manage.py"), "migrate", "--no-input"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "meah_site.settings"},
+    )
+    if child.returncode:
+        last = redact(child.stdout.strip().rpartition("\n")[2])[:500]
+        raise MeahError(
+            "E_CONFIG",
+            f"The database could not be migrated: {last or 'migrate failed'}",
+            hint="Run `manage.py migrate` by hand to see all it says.",
         )
-        if child.returncode:
-            raise MeahError("E_CONFIG", "The database could not be migrated.", hint="Run `manage.py migrate` by hand.")
-
-
-def _fail(error: MeahError) -> None:
-    sys.stderr.write(json.dumps({"event": "start_failed", "error": redact_value(error.as_dict())}) + "\n")
-    sys.stderr.flush()
-    sys.exit(1)
+    event(log, "database_migrated")
