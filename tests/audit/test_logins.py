@@ -118,10 +118,10 @@ def test_a_login_records_what_is_due(client: Client, alice: User) -> None:
 
 
 def test_no_failure_is_lost_and_no_source_has_two_entries_in_a_minute(monkeypatch: Any) -> None:
-    for n in range(300):
-        monkeypatch.setattr(timezone, "now", lambda n=n: at(n * 1.7))
+    for n in range(150):
+        monkeypatch.setattr(timezone, "now", lambda n=n: at(n * 3.4))
         logins.count_failure(f"10.0.0.{n % 7}")
-    assert sum(count for _source, count in failures()) + pending() == 300
+    assert sum(count for _source, count in failures()) + pending() == 150
     minutes = [(entry.subject, entry.at.replace(second=0, microsecond=0)) for entry in Entry.objects.all()]
     assert len(minutes) == len(set(minutes)) > 50
     assert services.verify().whole
