@@ -7,9 +7,9 @@ import functools
 import json
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 
@@ -38,6 +38,8 @@ from workers.providers.reception import Reception
 from workers.providers.redirect import followed
 from workers.providers.tries import Tries
 from workers.providers.url import chat_url, models_url
+
+_T = TypeVar("_T")
 
 CONNECT_S: Final = 15.0
 STALL_S: Final = 120.0
@@ -151,7 +153,7 @@ class OpenAICompatible:
             prompt_tokens_estimate=_estimate(body),
         )
 
-    async def _in_time(self, work: Any, exchange: _Exchange, tries: Tries) -> Any:
+    async def _in_time(self, work: Awaitable[_T], exchange: _Exchange, tries: Tries) -> _T:
         """Await it within the one deadline. Raises ProviderFailure E_TIMEOUT."""
         try:
             async with asyncio.timeout(max(0.0, tries.left_s)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,6 @@ from workers.providers.base import Adaptation
 
 Refusal = Callable[[dict[str, Any]], tuple[int, Any] | None]
 UNKNOWN_STREAM_OPTIONS = {"detail": [{"loc": ["body", "stream_options"], "msg": "Extra inputs are not permitted"}]}
-
-
-@pytest.fixture(scope="module")
-def fake() -> Iterator[FakeProvider]:
-    with FakeProvider() as server:
-        yield server
 
 
 def openai_error(message: str, code: str = "unsupported_parameter", param: str | None = None) -> dict[str, Any]:

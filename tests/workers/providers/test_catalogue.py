@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -45,12 +44,6 @@ SHAPES: list[tuple[str, Any, ModelList]] = [
         ModelList(("z-ai/glm-4.7",), {"z-ai/glm-4.7": 202752}, prices={"z-ai/glm-4.7": ("0.0000004", "0.0000017")}),
     ),
 ]
-
-
-@pytest.fixture(scope="module")
-def fake() -> Iterator[FakeProvider]:
-    with FakeProvider() as server:
-        yield server
 
 
 def listed(fake: FakeProvider, reply: Any, *, suffix: str = "") -> ModelList:

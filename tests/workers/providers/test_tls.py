@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from core.errors import MeahError
 from tests.fake_provider import FakeProvider, Reply, chat, text_reply
-from tests.workers.providers.test_openai import KEY, KEY_NAME, ask, endpoint, failure
+from tests.workers.providers.asking import KEY, KEY_NAME, ask, endpoint, failure
 
 
 @pytest.fixture(scope="module")
