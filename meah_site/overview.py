@@ -63,9 +63,18 @@ def overview(user: AbstractBaseUser | AnonymousUser) -> dict[str, Any]:
         context |= {"chain": chain, "tiles": [*context["tiles"], _chain_tile(chain)]}
     if user.has_perm("workers.view_provider"):
         context |= _providers(processes)
-    if not context.get("recent"):
-        context["first_steps"] = _first_steps(context.get("providers", []))
+    context["command"] = register_command()
+    context["serves_a_client"] = any(process.kind == Process.Kind.RUNMCP for process in processes)
+    if context.get("recent") == []:
+        has_provider = bool(context.get("providers"))
+        context["first_steps"] = {"presets": list(PRESETS.values()), "has_provider": has_provider}
     return context
+
+
+def register_command() -> str:
+    """The line that gives this checkout to Claude Code, ready to paste."""
+    manage = Path(settings.BASE_DIR) / "manage.py"
+    return shlex.join(["claude", "mcp", "add", "meah", "--", sys.executable, str(manage), "runmcp"])
 
 
 def _today() -> datetime:
@@ -154,9 +163,3 @@ def _provider_lines(config: Config, processes: list[Process]) -> list[ProviderLi
         ProviderLine(config.providers[name], key_state(config.providers[name].api_key_env, processes))
         for name in sorted(config.providers)
     ]
-
-
-def _first_steps(providers: list[ProviderLine]) -> dict[str, Any]:
-    manage = Path(settings.BASE_DIR) / "manage.py"
-    words = ["claude", "mcp", "add", "meah", "--", sys.executable, str(manage), "runmcp"]
-    return {"command": shlex.join(words), "presets": list(PRESETS.values()), "has_provider": bool(providers)}

@@ -350,6 +350,12 @@ def test_the_form_is_filled_from_another_worker(admin_client: Client) -> None:
     assert "the material before" in html
 
 
+def test_a_form_filled_with_hidden_characters_says_so(admin_client: Client) -> None:
+    hiding, plain = make_worker(task=SPOOF), make_worker()
+    assert "holds hidden characters" in page(admin_client, ADD, **{"from": hiding.public_id})
+    assert "holds hidden characters" not in page(admin_client, ADD, **{"from": plain.public_id})
+
+
 def test_without_a_console_the_form_keeps_what_was_typed_and_says_how_to_start_one(admin_client: Client) -> None:
     form = {"task": "My long task.", "role": "researcher", "permission_profile": "read-only", **EMPTY_CONTEXT}
     html = posted(admin_client, ADD, **form)

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 
 from approvals.display import badge, environment_mark
 from approvals.processes import living
-from audit.admin import AuditedModelAdmin
+from audit.audited import AuditedModelAdmin
 from audit.services import user_principal
 from core.text import visible
 from workers.admin.environment import (

@@ -26,7 +26,7 @@ from approvals.targets import CallRequest
 from audit.models import Entry
 from audit.services import user_principal
 from core.errors import JsonObject, MeahError
-from core.text import one_line, visible
+from core.text import has_hidden, one_line, visible
 from workers.admin.environment import configuration
 from workers.admin.run_form import (
     ContextFormSet,
@@ -297,6 +297,9 @@ class WorkerAdmin(ReadOnlyAdmin):
         context = self.admin_site.each_context(request) | {
             "title": "Run a worker",
             "opts": self.opts,
+            "model": model,
+            "has_hidden": model is not None
+            and has_hidden(json.dumps([form.initial, model.context], ensure_ascii=False)),
             "form": form,
             "items": items,
             "roles": list(ROLES.values()),
