@@ -75,25 +75,40 @@ def session(console: Console, browser: Any) -> Any:
     return state
 
 
-@pytest.fixture
-def open_page(console: Console, browser: Any, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
-    """Opens a page, logged in unless told otherwise; fails the test when the browser complained."""
-    complaints: list[str] = []
-    contexts = []
+@pytest.fixture(scope="module")
+def context_with(console: Console, browser: Any, session: Any) -> Iterator[Callable[..., Any]]:
+    """A logged-in browser profile with these options; the same one for the same options, so that its cache serves."""
+    made: dict[str, Any] = {}
 
-    def opener(*, login: bool = True, viewport: dict[str, int] = WIDE, **options: Any) -> Any:
-        state = request.getfixturevalue("session") if login else None
-        context = browser.new_context(base_url=console.base_url, viewport=viewport, storage_state=state, **options)
-        contexts.append(context)
-        page = context.new_page()
+    def context(**options: Any) -> Any:
+        key = repr(sorted(options.items()))
+        if key not in made:
+            made[key] = browser.new_context(base_url=console.base_url, storage_state=session, **options)
+        return made[key]
+
+    yield context
+    for one in made.values():
+        one.close()
+
+
+@pytest.fixture
+def open_page(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """Opens a page, logged in unless it brings its own context; fails the test when the browser complained."""
+    complaints: list[str] = []
+    pages = []
+
+    def opener(*, context: Any = None, viewport: dict[str, int] = WIDE, **options: Any) -> Any:
+        used = context or request.getfixturevalue("context_with")(viewport=viewport, **options)
+        page = used.new_page()
+        pages.append(page)
         page.set_default_timeout(WITHIN_MS)
         page.on("console", lambda message: _note(complaints, message))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         return page
 
     yield opener
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.close()
     assert complaints == []
 
 
@@ -116,9 +131,9 @@ def wait_for_state(page: Any, state: str) -> None:
 
 
 def test_a_first_login_by_the_printed_link_sets_a_password_that_works(
-    console: Console, open_page: Callable[..., Any]
+    console: Console, browser: Any, open_page: Callable[..., Any]
 ) -> None:
-    page = open_page(login=False)
+    page = open_page(context=browser.new_context(base_url=console.base_url))
     page.goto(console.link)
     page.get_by_role("button", name="Log in as admin").click()
     page.wait_for_url("**/set-password/")
