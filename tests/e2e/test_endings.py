@@ -187,7 +187,7 @@ def test_a_database_that_became_newer_ends_the_server_after_its_calls(home: Home
 
     with Server(home) as server:
         server.initialize()
-        call = server.begin_call("meah_delegate_task", task="[mock wait=12000 text=Done]")
+        call = server.begin_call("meah_delegate_task", task="[mock wait=5000 text=Done]")
         eventually(lambda: states(home) == ["running"], within_s=20)
         with connection.cursor() as cursor:
             cursor.execute(
