@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from approvals.models import Call, Process
 from tests.rows import SHOWN_SPOOF, SPOOF, living_console, make_call, make_worker, page, staff_client
@@ -33,7 +36,7 @@ def test_a_call_leads_to_the_workers_that_it_started(admin_client: Client) -> No
 def test_a_process_is_shown_alive_only_while_it_lives(admin_client: Client) -> None:
     with living_console():
         assert "alive" in page(admin_client, PROCESSES)
-        Process.objects.update(public_id="p_gone")
+        Process.objects.update(public_id="p_gone", heartbeat_at=timezone.now() - timedelta(minutes=1))
         assert "ended" in page(admin_client, PROCESSES)
 
 
