@@ -57,6 +57,9 @@ lint: setup-dev
 bench: setup-dev ## Speed and size, each beside its yardstick
 	$(BIN)/python -m benchmarks
 
+screenshots: setup-dev ## Make docs/screenshots/ again, by a script in a real browser (needs chromium)
+	$(BIN)/python -m tests.e2e.screenshots
+
 lock: ## Compile requirements/*.txt from pyproject.toml (needs uv)
 	uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
 		--custom-compile-command "make lock" --extra postgres -p 3.11 pyproject.toml -o requirements/base.txt
