@@ -55,6 +55,7 @@ def serve(listener: socket.socket, on_ready: Callable[[], None]) -> None:
     from meah_site.asgi import application
     from meah_site.engine import Engine
 
+    logging.getLogger("daphne").setLevel(logging.WARNING)
     reactor: Any = installed
     engine = Engine(Process.Kind.CONSOLE)
     failures: list[Exception] = []
@@ -65,14 +66,14 @@ def serve(listener: socket.socket, on_ready: Callable[[], None]) -> None:
     async def start() -> None:
         try:
             await engine.start()
+            await in_db(on_ready)
+            event(log, "console_ready", port=port)
+            await engine.outdated.wait()
+            event(log, "schema_is_newer", level="error", hint="Another version migrated the database: start again.")
+            engine.pool.close("The database was migrated by a newer version of MEAH; this process ends.")
+            await engine.pool.idle()
         except Exception as error:
             failures.append(error)
-            reactor.stop()
-            return
-        await in_db(on_ready)
-        event(log, "console_ready", port=port)
-        await engine.outdated.wait()
-        event(log, "schema_is_newer", level="error", hint="Another version migrated the database: start again.")
         reactor.stop()
 
     def stop() -> Any:
