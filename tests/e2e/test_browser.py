@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,10 +132,14 @@ def wait_for_state(page: Any, state: str) -> None:
 
 
 def test_a_first_login_by_the_printed_link_sets_a_password_that_works(
-    console: Console, browser: Any, open_page: Callable[..., Any]
+    tmp_path: Path, browser: Any, open_page: Callable[..., Any]
 ) -> None:
-    page = open_page(context=browser.new_context(base_url=console.base_url))
-    page.goto(console.link)
+    with running_console(tmp_path / "home") as fresh:
+        log_in_first(open_page(context=browser.new_context(base_url=fresh.base_url)), fresh)
+
+
+def log_in_first(page: Any, fresh: Console) -> None:
+    page.goto(fresh.link)
     page.get_by_role("button", name="Log in as admin").click()
     page.wait_for_url("**/set-password/")
     page.get_by_label("New password", exact=False).first.fill(PASSWORD)
@@ -253,9 +258,9 @@ def test_the_mock_is_tested_and_a_provider_is_added_by_its_preset(open_page: Cal
 )
 def test_every_page_fits_and_can_be_read(open_page: Callable[..., Any], scheme: str, viewport: dict[str, int]) -> None:
     page = open_page(viewport=viewport, color_scheme=scheme)
-    page.goto("/admin/workers/worker/")
-    worker = page.locator("#result_list a[href*='/w_']").first.get_attribute("href")
-    for url in [*PAGES, worker]:
+    hand_over(page, "Show it. [mock fail=E_RATE_LIMIT]", label="Shown")
+    wait_for_state(page, "failed")
+    for url in [page.url, *PAGES]:
         page.goto(url)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{url} is wider than the window"
         assert page.evaluate(CONTRASTS) == [], url
