@@ -88,8 +88,10 @@ def decide(request: CallRequest, *, local_only: bool = False) -> Decision:
         raise ValueError(f"{request.tool} is not local: a sync door cannot run it")
     decision = Decision(request, target, facts, target.check(request), ALLOW_ALL)
     if facts.recorded:
+        # Redacting a large call takes its time: not while the write lock is held.
+        decision.arguments_view, salt = commitment(request.arguments)
         with transaction.atomic():
-            decision.call = _open_call(decision)
+            decision.call = _open_call(decision, salt)
             record_many(_apply(decision) if facts.local else [_sent(decision)])
     elif facts.local:
         decision.result = target.apply(request, decision.checked, None, decision.verdict).result
@@ -164,9 +166,8 @@ def _check_arguments(request: CallRequest) -> None:
         )
 
 
-def _open_call(decision: Decision) -> Call:
+def _open_call(decision: Decision, salt: str) -> Call:
     request = decision.request
-    decision.arguments_view, salt = commitment(request.arguments)
     return Call.objects.create(
         state=CallState.DONE if decision.facts.local else CallState.SENDING,
         principal=request.principal,
