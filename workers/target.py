@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,6 +17,7 @@ from audit.services import NewEntry
 from core.errors import JsonObject, MeahError
 from core.redaction import redact_value
 from core.secrets import read_secret
+from core.tasks import in_task
 from workers import housekeeping, services
 from workers.config import effective
 from workers.models import Worker, WorkerState
@@ -124,6 +127,9 @@ class WorkersTarget:
 
     def check(self, request: CallRequest) -> Ready:
         entry = self._find(request.tool)
+        # Reading the configuration makes its key variables known; where it is wrong, starting a worker says so.
+        with contextlib.suppress(MeahError):
+            effective()
         refuse_secrets(request.arguments)
         return entry.prepare(parse(entry.schema, request.arguments))
 
@@ -132,7 +138,8 @@ class WorkersTarget:
         return applied
 
     async def run(self, request: CallRequest, checked: Ready, context: CallContext | None) -> Any:
-        return await in_db(_clean_up_now, checked.arguments)
+        # What is being deleted is deleted, and its row says so, whether or not the caller still waits.
+        return await asyncio.shield(in_task(_clean_up_now(checked.arguments), name="clean-up"))
 
     def _find(self, tool: str) -> _Entry:
         if tool not in self._entries:
@@ -318,7 +325,10 @@ def _clean_up(request: CallRequest, ready: Ready, call: Call | None, verdict: Ve
     raise NotImplementedError("files are deleted outside of the transaction, by `run`")
 
 
-def _clean_up_now(arguments: CleanupIn) -> JsonObject:
-    worker = services.get(arguments.worker_id)
-    removed = housekeeping.remove_workspace(worker)
+async def _clean_up_now(arguments: CleanupIn) -> JsonObject:
+    """Deleting takes as long as the disk likes: not on the gate's only database thread."""
+    worker = await in_db(services.get, arguments.worker_id)
+    workspace = await in_db(housekeeping.finished_workspace, worker)
+    removed = await asyncio.to_thread(workspace.remove)
+    await in_db(housekeeping.forget_workspace, worker)
     return {"workerId": worker.public_id, "removed": removed}
