@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -12,6 +13,7 @@ from approvals.targets import CallRequest
 from approvals.tool import Caller, Handler, Tool
 from audit.dbthread import in_db
 from core.errors import JsonObject, MeahError
+from core.logs import event
 from core.tasks import in_task
 from workers import services
 from workers.models import Worker, WorkerState
@@ -32,6 +34,8 @@ from workers.schemas import (
     input_schema,
 )
 from workers.target import SERVER, Cancelling, DryRun, Started
+
+log = logging.getLogger("meah.workers")
 
 PROGRESS_EVERY_S: Final = 10.0
 GRACE_MS: Final = 5_000
@@ -213,7 +217,12 @@ async def _heartbeat(started: Started, caller: Caller) -> None:
     names = ", ".join(started.public_ids)
     while True:
         await asyncio.sleep(PROGRESS_EVERY_S)
-        states = await in_db(_states, started.public_ids)
+        try:
+            states = await in_db(_states, started.public_ids)
+        except Exception as error:
+            # The next beat may fare better.
+            event(log, "heartbeat_missed", level="warn", exc_info=error)
+            continue
         await caller.progress(f"{names}: {states}, {round(time.monotonic() - begun)} s")
 
 

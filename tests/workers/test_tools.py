@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
 from audit.dbthread import in_db
 from core.errors import MeahError
@@ -125,6 +126,26 @@ def test_a_client_that_hears_nothing_does_not_disturb_the_call(run: Any, monkeyp
 
     async def test(tools: WorkerTools) -> None:
         assert (await tools.delegate({"task": "[mock wait=400]"}, Deaf()))["state"] == "succeeded"
+
+    in_tools(run, test)
+
+
+def test_a_beat_that_fails_is_not_the_last(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    states, reads = tools_module._states, []
+
+    def stumbling(public_ids: list[str]) -> str:
+        reads.append(1)
+        if len(reads) == 1:
+            raise OperationalError("database is locked")
+        return states(public_ids)
+
+    monkeypatch.setattr(tools_module, "PROGRESS_EVERY_S", 0.1)
+    monkeypatch.setattr(tools_module, "_states", stumbling)
+
+    async def test(tools: WorkerTools) -> None:
+        caller = Caller()
+        await tools.delegate({"task": "[mock wait=1000]"}, caller)
+        assert caller.told and len(reads) > 1
 
     in_tools(run, test)
 
