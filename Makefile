@@ -16,10 +16,11 @@ setup-dev: $(VENV)/installed-dev
 
 # uv where it is there, since it is quicker; else pip. Both check every hash.
 define install
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(BIN)/python --require-hashes -r $(1); \
+	@echo "Installing what $(1) locks into $(VENV)/ (one to three minutes, once) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(BIN)/python --require-hashes -r $(1); \
 	else $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(1); fi
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q $(VENV)/lib >/dev/null 2>&1 || true
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q $(VENV)/lib >/dev/null 2>&1 || true
 endef
 
 $(VENV)/installed: requirements/base.txt
