@@ -113,7 +113,7 @@ class WorkerTools:
     async def _started(self, tool: str, arguments: JsonObject, caller: Caller) -> Started | DryRun:
         """Queue what was asked for. A call that is taken back meanwhile takes its workers with it."""
         self.pool.check_open()
-        submitting = in_task(_submit(tool, arguments, caller), name=f"start-{tool}")
+        submitting = _submitting(tool, arguments, caller)
         try:
             started: Started | DryRun = await asyncio.shield(submitting)
         except asyncio.CancelledError:
@@ -160,17 +160,21 @@ class WorkerTools:
         await self.pool.look()
 
 
-async def _submit(tool: str, arguments: JsonObject, caller: Caller) -> Any:
-    return await submit(
-        CallRequest(
-            principal=caller.principal,
-            server=SERVER,
-            tool=tool,
-            arguments=arguments,
-            door="mcp",
-            owner=caller.owner,
-        )
+def _submitting(tool: str, arguments: JsonObject, caller: Caller) -> asyncio.Task[Any]:
+    request = CallRequest(
+        principal=caller.principal,
+        server=SERVER,
+        tool=tool,
+        arguments=arguments,
+        door="mcp",
+        owner=caller.owner,
     )
+    return in_task(submit(request), name=f"submit-{tool}")
+
+
+async def _submit(tool: str, arguments: JsonObject, caller: Caller) -> Any:
+    """Through the gate. What was begun there is done, and recorded as done, whether or not the client still waits."""
+    return await asyncio.shield(_submitting(tool, arguments, caller))
 
 
 async def _data(tool: str, arguments: JsonObject, caller: Caller) -> JsonObject:

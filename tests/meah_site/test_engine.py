@@ -14,7 +14,7 @@ from approvals.models import Process
 from approvals.processes import living
 from audit.dbthread import in_db
 from audit.services import record_many
-from core.bell import ring
+from core.bell import ring, socket_path
 from core.errors import MeahError
 from meah_site import engine as engine_module
 from meah_site.engine import Chore, Engine
@@ -67,7 +67,8 @@ def test_it_joins_and_leaves_nothing_behind(home: Home, run: Any) -> None:
     async def test(engine: Engine) -> None:
         (process,) = await in_db(living)
         assert process.public_id == engine.membership.public_id and process.kind == "console"
-        assert {path.suffix for path in (home.path / "run").iterdir()} == {".lock", ".sock"}
+        assert (home.path / "run" / f"{process.public_id}.lock").exists()
+        assert socket_path(home.path, process.public_id).is_socket()
 
     with_engine(run, test)
     assert not Process.objects.exists() and list((home.path / "run").iterdir()) == []

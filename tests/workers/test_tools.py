@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
+from approvals.models import Call
 from audit.dbthread import in_db
 from core.errors import MeahError
 from tests.rows import make_worker
@@ -233,7 +234,7 @@ def test_a_cancel_with_a_clean_up_does_both_through_the_gate(run: Any, home: Any
             await asyncio.sleep(0.02)
         ended = await tools.cancel({"workerId": worker["workerId"], "cleanupWorkspace": True}, Caller())
         assert ended["state"] == "cancelled" and not path.exists()
-        calls = await in_db(lambda: list(Worker.objects.get().call.__class__.objects.values_list("tool", "state")))
+        calls = await in_db(lambda: list(Call.objects.values_list("tool", "state")))
         assert ("meah_cleanup_workspace", "done") in calls
 
     in_tools(run, test)
@@ -266,3 +267,19 @@ def test_a_worker_that_does_not_end_in_time_is_told_to_stop_and_says_so(
 def test_results_share_one_page(lengths: list[int], limit: int) -> None:
     assert _fair_limit(lengths) == limit
     assert sum(min(length, limit) for length in lengths) <= MAX_PAGE_CHARS
+
+
+def test_a_clean_up_that_is_taken_back_is_done_all_the_same_and_recorded_so(run: Any) -> None:
+    async def test(tools: WorkerTools) -> None:
+        worker = await tools.delegate({"task": "quick"}, Caller())
+        call = asyncio.create_task(tools.clean_up({"workerId": worker["workerId"]}, Caller()))
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        deadline = time.monotonic() + PATIENCE_S
+        while await in_db(lambda: Call.objects.filter(tool="meah_cleanup_workspace", state="done").count()) != 1:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+
+    in_tools(run, test)
