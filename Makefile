@@ -6,7 +6,7 @@ JOBS ?= 4
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run test test-all test-postgres lint bench smoke screenshots lock clean
+.PHONY: help setup setup-dev run test test-again test-all test-postgres lint bench smoke screenshots lock clean
 
 help: ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -69,3 +69,6 @@ lock: ## Compile requirements/*.txt from pyproject.toml (needs uv)
 
 clean: ## Remove the installed environments; var/ stays
 	rm -rf .venv .venv-*
+
+test-again: setup-dev ## Only the tests that failed in the last run, one at a time
+	$(BIN)/python -m pytest -m "not slow" --last-failed --last-failed-no-failures none

@@ -54,7 +54,7 @@ def check_provider_name(name: str) -> None:
 
 
 # What MEAH or the system keeps there is nobody else's.
-NEVER_SENT = frozenset({"MEAH_SECRET_KEY", "MEAH_TOKEN", "MEAH_HOME", "DATABASE_URL", "PATH", "HOME", "USER", "SHELL"})
+NEVER_SENT = frozenset({"MEAH_SECRET_KEY", "MEAH_HOME", "DATABASE_URL", "PATH", "HOME", "USER", "SHELL"})
 
 
 def _key_variable(value: Any) -> str:
