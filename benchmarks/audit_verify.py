@@ -30,7 +30,10 @@ def measure(home: Path, *, entries: int = 50_000, rounds: int = 5) -> Measure:
         Aim("value", "at least", 50_000),
         yardstick=size / median(bare),
         yardstick_title="the same rows read by key and hashed, nothing checked",
-        notes=(f"A chain of {size:,} entries, medians of {rounds}, in turns.",),
+        notes=(
+            f"A chain of {size:,} entries, medians of {rounds}, in turns; the quickest: "
+            f"{size / min(ours):,.0f} against {size / min(bare):,.0f}.",
+        ),
     )
 
 

@@ -111,7 +111,8 @@ def test_a_queued_worker_is_cancelled_through_the_gate() -> None:
     call = Call.objects.latest("pk")
     assert (call.principal, call.door, call.tool) == ("system", "command", "meah_cancel_agent")
     entry = Entry.objects.get(kind="worker.cancel_requested", subject=worker.public_id)
-    assert (entry.principal, json.loads(bytes(entry.payload))["data"]["reason"]) == ("system", "not needed")
+    assert entry.principal == "system"
+    assert "not needed" not in bytes(entry.payload).decode()
     assert verify().whole
 
 
