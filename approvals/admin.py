@@ -18,7 +18,17 @@ from core.text import visible
 
 @admin.register(Process)
 class ProcessAdmin(ReadOnlyAdmin):
-    list_display = ("public_id", "kind", "alive", "host", "pid", "shown_principal", "shown_keys", "started_at", "version")
+    list_display = (
+        "public_id",
+        "kind",
+        "alive",
+        "host",
+        "pid",
+        "shown_principal",
+        "shown_keys",
+        "started_at",
+        "version",
+    )
     list_filter = ("kind",)
     search_fields = ("public_id", "host", "principal")
     fields = (
@@ -100,7 +110,9 @@ class CallAdmin(ReadOnlyAdmin):
     def shown_error(self, call: Call) -> SafeString | str:
         if not call.error:
             return "none"
-        return format_html('<pre class="meah-text">{}</pre>', visible(json.dumps(call.error, indent=2, ensure_ascii=False)))
+        return format_html(
+            '<pre class="meah-text">{}</pre>', visible(json.dumps(call.error, indent=2, ensure_ascii=False))
+        )
 
     @admin.display(description="led to")
     def shown_results(self, call: Call) -> SafeString | str:

@@ -1,15 +1,18 @@
 """The gate: every call passes `submit`, or `decide_now` from a sync door. There is no other way to a side effect.
 
-Policy is not here yet: every call is allowed, and recorded. The order of things is the final one:
-check the arguments, decide and record in one transaction, run, settle in another.
+Check the arguments, judge, and write the verdict down in one transaction; run; settle in another. What was decided on
+is what is sent: the canonical arguments.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import asyncio
+import json
+import time
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from audit.dbthread import in_db
@@ -17,85 +20,117 @@ from audit.services import NewEntry, commitment, record_many
 from core.canonical import StrictDecodeError, canonical_text, check_value
 from core.errors import JsonObject, MeahError
 
+from . import holds, outcomes, verification
 from .models import Call, CallState, EffectClass
-from .targets import CallContext, CallRequest, Target, ToolFacts, Verdict, target_of
+from .policy import ALLOW, DENY, Subject, Verdict, judge
+from .policy_store import current
+from .processes import ring_after_commit
+from .step_key import same_call, step_key
+from .targets import CallContext, CallRequest, Checked, Target, ToolFacts, target_of
 
 MAX_ARGUMENT_BYTES = 2**20
-ALLOW_ALL = Verdict("allow", "built-in: allow everything")
+DEFAULT_TIMEOUT_S = 60.0
+# A write whose answer is late is still listened for, so that `unknown` can become known.
+LATE_ANSWER_S = 600.0
+
+_running: dict[str, asyncio.Task[Any]] = {}
+_late: set[asyncio.Task[None]] = set()
+
+
+@dataclass
+class Outcome:
+    """What a door gets back: a result, or the state of a request that waits for a person."""
+
+    status: str
+    result: Any = None
+    approval: JsonObject | None = None
+    replay: bool = False
+    call_id: str = ""
 
 
 @dataclass
 class Decision:
-    """A call that may go on: what was decided on is what is sent."""
+    """A call that was judged. `outcome` is set where nothing is left to run."""
 
     request: CallRequest
     target: Target
     facts: ToolFacts
-    checked: Any
+    checked: Checked
+    text: str
     verdict: Verdict
     call: Call | None = None
     arguments_view: JsonObject = field(default_factory=dict)
-    result: Any = None
+    outcome: Outcome | None = None
+
+    @property
+    def is_read(self) -> bool:
+        return self.facts.effect_class == EffectClass.READ
 
 
-async def submit(request: CallRequest, context: CallContext | None = None) -> Any:
-    """Take a call through the gate and return its result.
+# -- doors ----------------------------------------------------------------------------------------------------------
+
+
+async def submit(request: CallRequest, context: CallContext | None = None) -> Outcome:
+    """Take a call through the gate: its result, or the request that now waits.
 
     Raises MeahError: of the gate (E_INVALID_REQUEST, E_DENIED, E_AUDIT, …) before anything happened, or of the call.
     """
     decision = await in_db(decide, request)
-    if decision.facts.local:
-        return decision.result
+    if decision.outcome is not None:
+        return decision.outcome
+    return await execute(decision, context or CallContext())
+
+
+def decide_now(request: CallRequest) -> Outcome:
+    """The gate for sync doors (admin, commands). An allowed call that is not local is left to an executor."""
+    decision = decide(request, sync_door=True)
+    assert decision.outcome is not None
+    return decision.outcome
+
+
+# -- deciding -------------------------------------------------------------------------------------------------------
+
+
+def decide(request: CallRequest, *, sync_door: bool = False) -> Decision:
+    """Check, judge, record; a local call is also done, in the same transaction."""
+    decision = judged(request)
+    if decision.verdict.effect == DENY:
+        _deny(decision)
+    if not decision.facts.recorded and decision.verdict.effect == ALLOW:
+        decision.outcome = _apply_unrecorded(decision)
+        return decision
     try:
-        result = await decision.target.run(request, decision.checked, context)
-    except BaseException as error:
-        await in_db(settle, decision, _as_meah_error(error))
-        raise
-    await in_db(settle, decision, None)
-    return result
-
-
-def decide_now(request: CallRequest) -> Any:
-    """The gate for sync doors (admin, commands): local calls only; the rest needs an engine to run it."""
-    decision = decide(request)
-    if not decision.facts.local:
-        raise ValueError(f"{request.tool} is not local: a sync door cannot run it")
-    return decision.result
-
-
-def decide(request: CallRequest) -> Decision:
-    """Check, judge, record; for a local call also do it, all in one transaction."""
-    _check_arguments(request)
-    target = target_of(request.server)
-    facts = target.facts(request.tool, request.arguments)
-    decision = Decision(request, target, facts, target.check(request), ALLOW_ALL)
-    if facts.recorded:
-        with transaction.atomic():
-            decision.call = _open_call(decision)
-            record_many(_apply(decision) if facts.local else [_sent(decision)])
-    elif facts.local:
-        decision.result = target.apply(request, decision.checked, None, decision.verdict).result
+        _open(decision, sync_door=sync_door)
+    except IntegrityError:
+        # Somebody else opened the same request in this moment: then it is there to be found.
+        _open(decision, sync_door=sync_door)
     return decision
 
 
-def settle(decision: Decision, error: MeahError | None) -> None:
-    """Write the outcome of a call that was run."""
-    if decision.call is None:
-        return
-    state = _outcome(decision, error)
-    with transaction.atomic():
-        changed = Call.objects.filter(pk=decision.call.pk, state=CallState.SENDING).update(
-            state=state, finished_at=Now(), error=error.as_dict() if error else None
-        )
-        if changed:
-            outcome: JsonObject = {"code": error.code, "message": error.message} if error else {}
-            record_many([_entry(decision, f"call.{state}", outcome)])
+def judged(request: CallRequest) -> Decision:
+    """The verdict on a call as policy stands now. Raises MeahError for bad arguments and while everything is halted."""
+    _check_json(request.arguments)
+    target = target_of(request.server)
+    facts = target.facts(request.tool, request.arguments)
+    checked = target.check(request)
+    holds.refuse_while_halted(facts.recorded)
+    subject = Subject(
+        request.principal, request.server, request.tool, facts.effect_class, checked.arguments, facts.schema
+    )
+    return Decision(
+        replace(request, arguments=checked.arguments),
+        target,
+        facts,
+        checked,
+        canonical_text(checked.arguments),
+        judge(current(), subject),
+    )
 
 
-def _check_arguments(request: CallRequest) -> None:
+def _check_json(arguments: JsonObject) -> None:
     try:
-        check_value(request.arguments)
-        size = len(canonical_text(request.arguments).encode())
+        check_value(arguments)
+        size = len(canonical_text(arguments).encode())
     except StrictDecodeError as error:
         raise MeahError(
             "E_INVALID_REQUEST",
@@ -112,57 +147,274 @@ def _check_arguments(request: CallRequest) -> None:
         )
 
 
-def _open_call(decision: Decision) -> Call:
-    request = decision.request
-    decision.arguments_view, salt = commitment(request.arguments)
-    return Call.objects.create(
-        state=CallState.DONE if decision.facts.local else CallState.SENDING,
-        principal=request.principal,
-        server=request.server,
-        tool=request.tool,
-        effect_class=decision.facts.effect_class,
-        door=request.door,
-        run=request.run,
-        step=request.step,
-        arguments_salt=salt,
-        owner=request.owner,
-        finished_at=Now() if decision.facts.local else None,
+def _deny(decision: Decision) -> None:
+    with transaction.atomic():
+        view, _ = commitment(decision.checked.arguments)
+        data = named(decision) | {"verdict": decision.verdict.as_dict(), "arguments": view}
+        record_many([NewEntry("call.denied", principal=decision.request.principal, data=data)])
+    verdict = decision.verdict
+    raise MeahError(
+        "E_DENIED",
+        f"Policy denies {decision.request.server}/{decision.request.tool}: {verdict.reason or verdict.rule}.",
+        reason="policy",
+        details={"rule": verdict.rule},
     )
 
 
-def _apply(decision: Decision) -> list[NewEntry]:
-    """Do a local call, and return everything that is to be recorded of it."""
+def _apply_unrecorded(decision: Decision) -> Outcome | None:
+    if not decision.facts.local:
+        return None
+    applied = decision.target.apply(decision.request, decision.checked, None, decision.verdict)
+    return Outcome("done", applied.result)
+
+
+def _open(decision: Decision, *, sync_door: bool) -> None:
+    """Find the request that this one repeats, or open a new one: sent, held, or (local) done."""
+    with transaction.atomic():
+        if not decision.is_read and (known := holds.repeats(decision.request, decision.text, decision.verdict.effect)):
+            decision.outcome = _repeated(decision, known)
+            return
+        if decision.verdict.effect == ALLOW and decision.is_read and not sync_door and not decision.facts.local:
+            return  # one row and one entry, written with its outcome
+        decision.arguments_view, salt = commitment(decision.checked.arguments)
+        decision.call = _new_call(decision, salt, waits=decision.verdict.effect != ALLOW or sync_door)
+        if decision.verdict.effect != ALLOW:
+            approval = holds.hold(decision.call, decision.request, decision.verdict, decision.text)
+            decision.outcome = Outcome(
+                "pending_approval", approval=outcomes.approval_object(approval), call_id=decision.call.public_id
+            )
+            record_many([holds.held_entry(approval, decision.verdict, named(decision), decision.arguments_view)])
+        elif decision.facts.local:
+            decision.outcome = apply_local(decision)
+        elif sync_door:
+            ring_after_commit()
+            decision.outcome = Outcome("approved", call_id=decision.call.public_id)
+        else:
+            record_many([sent_entry(decision)])
+
+
+def _new_call(decision: Decision, salt: str, *, waits: bool) -> Call:
+    request, facts = decision.request, decision.facts
+    local_now = facts.local and decision.verdict.effect == ALLOW
+    state = CallState.DONE if local_now else CallState.HELD if waits else CallState.SENDING
+    return Call.objects.create(
+        state=state,
+        principal=request.principal,
+        server=request.server,
+        tool=request.tool,
+        effect_class=facts.effect_class,
+        door=request.door,
+        run=request.run,
+        step=request.step if not decision.is_read else "",
+        step_key=step_key(
+            principal=request.principal,
+            run=request.run,
+            step=request.step,
+            server=request.server,
+            tool=request.tool,
+            arguments=decision.text,
+        ),
+        needs_approval=decision.verdict.effect != ALLOW,
+        pin=facts.pin,
+        arguments=decision.text if not local_now else "",
+        arguments_digest=same_call(server=request.server, tool=request.tool, arguments=decision.text),
+        arguments_salt=salt,
+        verdict=decision.verdict.as_dict(),
+        owner=request.owner,
+        lease_owner=request.owner if state == CallState.SENDING else "",
+        sending_at=Now() if state == CallState.SENDING else None,
+        finished_at=Now() if local_now else None,
+    )
+
+
+def apply_local(decision: Decision) -> Outcome:
+    """Do a call whose effect is rows, inside the caller's transaction, and record it last."""
+    assert decision.call is not None
     applied = decision.target.apply(decision.request, decision.checked, decision.call, decision.verdict)
-    decision.result = applied.result
-    if applied.replaces_call_entries and applied.entries:
-        return applied.entries
-    return [_sent(decision), *applied.entries, _entry(decision, "call.done", {})]
+    values = outcomes.stored_result(decision.target.store(applied.result))
+    Call.objects.filter(pk=decision.call.pk).update(**values)
+    replaced = applied.replaces_call_entries and applied.entries
+    done = outcome_entry(decision, CallState.DONE, {})
+    record_many(applied.entries if replaced else [sent_entry(decision), *applied.entries, done])
+    return Outcome("done", applied.result, call_id=decision.call.public_id)
 
 
-def _sent(decision: Decision) -> NewEntry:
+def _repeated(decision: Decision, known: holds.Known) -> Outcome:
+    """The answer to a retry: what is known of the request that it repeats; never a second send."""
+    call, approval = known.call, known.approval
+    if known.mismatch:
+        raise MeahError("E_IDEMPOTENCY_MISMATCH", details={"step": decision.request.step})
+    if approval is not None and approval.state == "rejected":
+        raise outcomes.rejected_error(approval)
+    if approval is not None and call.state in Call.OPEN:
+        return Outcome(
+            outcomes.status_of(approval), approval=outcomes.approval_object(approval), call_id=call.public_id
+        )
+    if call.state in Call.OPEN:
+        raise MeahError("E_IN_PROGRESS", details={"step": decision.request.step})
+    if call.error is not None:
+        error = MeahError.from_dict(call.error)
+        error.details |= {"replay": True, "status": call.state}
+        raise error
+    stored = outcomes.result_of(call)
+    return Outcome("done", decision.target.revive(stored), replay=True, call_id=call.public_id)
+
+
+# -- running --------------------------------------------------------------------------------------------------------
+
+
+async def execute(decision: Decision, context: CallContext) -> Outcome:
+    """Run a call that is marked as sending (or an allowed read), verify it, settle it."""
+    context.idempotency_key = decision.call.step_key if decision.call else ""
+    context.timeout_s = context.timeout_s or decision.facts.timeout_s or DEFAULT_TIMEOUT_S
+    begun = time.monotonic()
+    error: MeahError | None = None
+    result: Any = None
+    check = verification.NONE
+    try:
+        result = await _run(decision, context)
+        if decision.verdict.verification and not verification.is_error(result):
+            check = await verification.read_back(decision.target, decision.request, decision.verdict.verification)
+            error = verification.failure(check)
+    except MeahError as failed:
+        error = failed
+    except asyncio.CancelledError:
+        settled = in_db(settle, decision, None, MeahError("E_CANCELLED"), check, _since(begun))
+        await asyncio.shield(settled)
+        raise
+    except Exception:
+        error = MeahError("E_UNAVAILABLE", "The call failed inside MEAH; its log says more.", retryable=False)
+    await in_db(settle, decision, result, error, check, _since(begun))
+    if error is not None:
+        raise error
+    return Outcome("done", result, call_id=decision.call.public_id if decision.call else "")
+
+
+async def _run(decision: Decision, context: CallContext) -> Any:
+    """The target's own run under the time limit; a write that is late goes on being listened for."""
+    key = decision.call.public_id if decision.call else f"read-{id(decision)}"
+    task = asyncio.ensure_future(decision.target.run(decision.request, decision.checked, context))
+    _running[key] = task
+    task.add_done_callback(lambda done: _running.pop(key, None))
+    try:
+        done, _ = await asyncio.wait([task], timeout=context.timeout_s)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if done:
+        return task.result()
+    if decision.is_read or decision.call is None:
+        task.cancel()
+    else:
+        late = asyncio.create_task(_settle_late(decision, task))
+        _late.add(late)
+        late.add_done_callback(_late.discard)
+    raise MeahError(
+        "E_TIMEOUT",
+        f"{decision.request.server}/{decision.request.tool} gave no answer within {context.timeout_s:g} s.",
+        hint="Do not simply repeat a write: it may have happened. Read back what it should have changed.",
+    )
+
+
+async def _settle_late(decision: Decision, task: asyncio.Task[Any]) -> None:
+    try:
+        result = await asyncio.wait_for(asyncio.shield(task), LATE_ANSWER_S)
+    except (MeahError, TimeoutError):
+        task.cancel()
+        return
+    await in_db(settle_unknown, decision, result)
+
+
+def cancel_running(reason: str) -> int:
+    """Cancel every call that this process is running, as a halt does. Returns how many."""
+    tasks = [task for task in _running.values() if not task.done()]
+    for task in tasks:
+        task.cancel(reason)
+    return len(tasks)
+
+
+def _since(begun: float) -> int:
+    return round((time.monotonic() - begun) * 1000)
+
+
+# -- settling -------------------------------------------------------------------------------------------------------
+
+
+def settle(
+    decision: Decision, result: Any, error: MeahError | None, check: verification.Check, duration_ms: int
+) -> None:
+    """Write how a call ended. A read gets its one row and one entry here.
+
+    Raises MeahError E_AUDIT when that can not be written: then the result is withheld.
+    """
+    if not decision.facts.recorded:
+        return
+    state = outcomes.state_after(decision.facts.effect_class, error)
+    with transaction.atomic():
+        if decision.call is None:
+            decision.arguments_view, salt = commitment(decision.checked.arguments)
+            decision.call = _new_call(decision, salt, waits=False)
+            decision.call.arguments = ""
+        values = outcomes.values_after(decision.call, state, result, error, check, decision.target)
+        changed = Call.objects.filter(pk=decision.call.pk, state=CallState.SENDING).update(**values)
+        if changed:
+            ring_after_commit()
+            data: JsonObject = {"durationMs": duration_ms, **outcomes.described(result, error, check)}
+            if decision.is_read:
+                data |= {"verdict": decision.verdict.as_dict(), "arguments": decision.arguments_view}
+            record_many([outcome_entry(decision, state, data)])
+
+
+def settle_unknown(decision: Decision, result: Any) -> None:
+    """A late answer: what was unknown is done."""
+    assert decision.call is not None
+    with transaction.atomic():
+        values = outcomes.values_after(decision.call, CallState.DONE, result, None, verification.NONE, decision.target)
+        if Call.objects.filter(pk=decision.call.pk, state=CallState.UNKNOWN).update(**values):
+            ring_after_commit()
+            record_many([outcome_entry(decision, CallState.DONE, {"late": True})])
+
+
+def sent_entry(decision: Decision) -> NewEntry:
     data = {"verdict": decision.verdict.as_dict(), "arguments": decision.arguments_view}
     return _entry(decision, "call.sent", data)
 
 
+def outcome_entry(decision: Decision, state: CallState, data: JsonObject) -> NewEntry:
+    return _entry(decision, f"call.{state}", data)
+
+
 def _entry(decision: Decision, kind: str, data: JsonObject) -> NewEntry:
     assert decision.call is not None
-    named = {"server": decision.request.server, "tool": decision.request.tool, "door": decision.request.door}
-    return NewEntry(kind, principal=decision.request.principal, subject=decision.call.public_id, data=named | data)
+    return NewEntry(
+        kind,
+        principal=decision.request.principal,
+        subject=decision.call.public_id,
+        data=named(decision) | data,
+    )
 
 
-def _outcome(decision: Decision, error: MeahError | None) -> CallState:
-    """After sending, what can't be known of a write is unknown; a read simply failed."""
-    if error is None:
-        return CallState.DONE
-    ambiguous = error.code in {"E_TIMEOUT", "E_CANCELLED", "E_NETWORK"}
-    if ambiguous and decision.facts.effect_class != EffectClass.READ:
-        return CallState.UNKNOWN
-    return CallState.FAILED
+def named(decision: Decision) -> JsonObject:
+    data: JsonObject = {
+        "server": decision.request.server,
+        "tool": decision.request.tool,
+        "door": decision.request.door,
+        "class": str(decision.facts.effect_class),
+    }
+    if decision.request.step:
+        data |= {"run": decision.request.run, "step": decision.request.step}
+    return data
 
 
-def _as_meah_error(error: BaseException) -> MeahError:
-    if isinstance(error, MeahError):
-        return error
-    if isinstance(error, Exception):
-        return MeahError("E_UNAVAILABLE", "The call failed inside MEAH; its log says more.")
-    return MeahError("E_CANCELLED")
+def request_of(call: Call) -> CallRequest:
+    """A held call's request, from the stored arguments: exactly what was decided on."""
+    return CallRequest(
+        principal=call.principal,
+        server=call.server,
+        tool=call.tool,
+        arguments=json.loads(call.arguments),
+        door=call.door,
+        owner=call.owner,
+        run=call.run,
+        step=call.step,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -10,13 +10,15 @@ from audit.services import NewEntry
 from core.errors import JsonObject, MeahError
 
 from .models import Call, EffectClass
+from .policy import Verdict
 
 
 @dataclass(frozen=True)
 class CallRequest:
     """A call as it came in at a door: who wants what, with which arguments.
 
-    `owner` is the process that accepted it, `run` and `step` are the caller's own names for a retry.
+    `owner` is the process that accepted it, `run` and `step` are the caller's own names for a retry; `user_id` is the
+    person behind the principal, where there is one.
     """
 
     principal: str
@@ -27,6 +29,7 @@ class CallRequest:
     owner: str = ""
     run: str = ""
     step: str = ""
+    user_id: int | None = None
 
 
 @dataclass(frozen=True)
@@ -36,22 +39,24 @@ class ToolFacts:
     effect_class: read, write or destructive, by the operator's marking.
     recorded: whether a call makes a row and entries; polling does not.
     local: whether the whole effect is rows of this database, made by `Target.apply` in the deciding transaction.
+    pin: digest of the definition that the call is judged under; schema: its input schema.
+    timeout_s: how long an answer is waited for; None leaves that to the target.
     """
 
     effect_class: EffectClass
     recorded: bool = True
     local: bool = False
+    pin: str = ""
+    schema: JsonObject | None = None
+    timeout_s: float | None = None
 
 
-@dataclass
-class Verdict:
-    """What the policy said, and by which rule."""
+@dataclass(frozen=True)
+class Checked:
+    """Arguments that passed the tool's schema: what is judged, shown and sent, and the same in the target's own form."""
 
-    effect: str
-    rule: str
-
-    def as_dict(self) -> JsonObject:
-        return {"effect": self.effect, "rule": self.rule}
+    arguments: JsonObject
+    value: Any = None
 
 
 @dataclass
@@ -68,10 +73,11 @@ class Applied:
 
 @dataclass
 class CallContext:
-    """What a running call may use of its door: a way to report progress."""
+    """What a running call may use of its door: a way to report progress, and its idempotency key."""
 
-    progress: Any = None
-    notes: JsonObject = field(default_factory=dict)
+    progress: Callable[[float, float | None, str | None], Awaitable[None]] | None = None
+    idempotency_key: str = ""
+    timeout_s: float | None = None
 
 
 class Target(Protocol):
@@ -82,33 +88,65 @@ class Target(Protocol):
     def tools(self) -> Sequence[str]: ...
 
     def facts(self, tool: str, arguments: JsonObject) -> ToolFacts:
-        """Raises MeahError E_NOT_FOUND for an unknown tool."""
+        """Raises MeahError: E_NOT_FOUND for an unknown tool, E_DENIED for one that is not offered."""
         ...
 
-    def check(self, request: CallRequest) -> Any:
-        """The arguments in the target's own form; raises MeahError before any person is asked."""
+    def check(self, request: CallRequest) -> Checked:
+        """Raises MeahError before any person is asked."""
         ...
 
-    def apply(self, request: CallRequest, checked: Any, call: Call | None, verdict: Verdict) -> Applied:
+    def needs(self, tool: str) -> Sequence[str]:
+        """Names of the variables that a process must have set to run it."""
+        ...
+
+    def apply(self, request: CallRequest, checked: Checked, call: Call | None, verdict: Verdict) -> Applied:
         """For local tools, sync, inside the deciding transaction: make the rows, and say what to record."""
         ...
 
-    async def run(self, request: CallRequest, checked: Any, context: CallContext | None) -> Any:
-        """For all others: do it, and return the result."""
+    async def run(self, request: CallRequest, checked: Checked, context: CallContext) -> Any:
+        """For all others: do it, and return the result.
+
+        Raises MeahError; one with `details.sent` false says that nothing had reached the server.
+        """
+        ...
+
+    def store(self, result: Any) -> Any:
+        """The result as JSON, to be kept with the call."""
+        ...
+
+    def revive(self, stored: Any) -> Any:
+        """The inverse of `store`, for a replay."""
         ...
 
 
+Resolver = Callable[[str], Target | None]
+
 _targets: dict[str, Target] = {}
+_resolvers: list[Resolver] = []
 
 
 def register(target: Target) -> None:
-    """Raises ValueError when the server's name is taken: never last one wins."""
+    """A target with a fixed name. Raises ValueError when the name is taken: never last one wins."""
     if target.server in _targets:
         raise ValueError(f"a target named {target.server!r} is registered already")
     _targets[target.server] = target
 
 
+def register_resolver(resolver: Resolver) -> None:
+    """A way to targets whose names live in rows."""
+    _resolvers.append(resolver)
+
+
 def target_of(server: str) -> Target:
-    if server not in _targets:
-        raise MeahError("E_NOT_FOUND", f"There is no server named {server!r}.")
-    return _targets[server]
+    """Raises MeahError E_NOT_FOUND."""
+    if server in _targets:
+        return _targets[server]
+    for resolver in _resolvers:
+        if (target := resolver(server)) is not None:
+            return target
+    raise MeahError("E_NOT_FOUND", f"There is no server named {server!r}.")
+
+
+def registered() -> list[Target]:
+    """The targets with fixed names."""
+    return list(_targets.values())
