@@ -8,13 +8,13 @@ from typing import Any
 
 from core.errors import JsonObject, MeahError
 
-from .conditions import steps_of
+from .argument_paths import MISSING, value_at
+from .conditions import equal
 from .models import VerificationState
-from .policy import Verification
+from .policy import Verification, argument_of
 from .targets import CallContext, CallRequest, Target
 
 CHECK_TIMEOUT_S = 30.0
-_MISSING = object()
 
 
 @dataclass(frozen=True)
@@ -66,41 +66,30 @@ def _compared(result: Any, arguments: JsonObject, expect: Mapping[str, Any]) -> 
     answer = result.get("structuredContent") if isinstance(result, dict) else None
     if not isinstance(answer, dict):
         return _unverified("the check's answer has no structured content")
+    # What the write left alone is not expected to be anything.
+    expected = {path: wanted for path, value in expect.items() if (wanted := _wanted(arguments, value)) is not MISSING}
+    if not expected:
+        return _unverified("the write says nothing of what the check expects")
     differences = []
-    for path, value in expect.items():
-        wanted = _wanted(arguments, value)
-        if wanted is _MISSING:
-            continue  # the write left this alone, so there is nothing to expect
-        found = _at(answer, path)
-        if found != wanted:
-            differences.append({"path": path, "expected": wanted, "found": None if found is _MISSING else found})
+    for path, wanted in expected.items():
+        found = value_at(answer, path)
+        if not equal(found, wanted):
+            differences.append({"path": path, "expected": wanted, "found": None if found is MISSING else found})
     if differences:
         return Check(VerificationState.FAILED, {"differences": differences})
     return Check(VerificationState.VERIFIED)
 
 
 def _wanted(arguments: JsonObject, value: Any) -> Any:
-    if isinstance(value, dict) and set(value) == {"argument"}:
-        return _at(arguments, value["argument"])
-    return value
+    path = argument_of(value)
+    return value if path is None else value_at(arguments, path)
 
 
 def _required(arguments: JsonObject, path: str) -> Any:
-    value = _at(arguments, path)
-    if value is _MISSING:
+    value = value_at(arguments, path)
+    if value is MISSING:
         raise MeahError("E_INVALID_REQUEST", f"the write has no argument {path}")
     return value
-
-
-def _at(node: Any, path: str) -> Any:
-    for step in steps_of(path):
-        if isinstance(node, Mapping) and step in node:
-            node = node[step]
-        elif isinstance(node, list) and step.isdigit() and int(step) < len(node):
-            node = node[int(step)]
-        else:
-            return _MISSING
-    return node
 
 
 def _unverified(why: str) -> Check:
