@@ -61,11 +61,10 @@ class Verification:
         return {"tool": self.tool, "arguments": dict(self.arguments), "expect": dict(self.expect)}
 
 
-def argument_of(expected: Any) -> str | None:
+def argument_of(expected: Any) -> Any:
     """The path in {"argument": path}; None for a plain value."""
-    if isinstance(expected, Mapping) and expected.keys() == {"argument"}:
-        return str(expected["argument"])
-    return None
+    is_reference = isinstance(expected, Mapping) and expected.keys() == {"argument"}
+    return expected["argument"] if is_reference else None
 
 
 def _problem_of_verification(verification: Verification) -> str:
