@@ -275,7 +275,7 @@ def judge(policy: Policy, subject: Subject) -> Verdict:
         reason=speaker.reason,
         ttl_s=next((rule.ttl_s for rule in speakers if rule.ttl_s), None),
         demands=_demands(speakers) if effect == REQUIRE_APPROVAL else (),
-        verification=next(checks, None),
+        verification=next(checks, None) if effect != DENY else None,
         note_required=effect == REQUIRE_APPROVAL and subject.effect_class == "destructive",
         policy_digest=policy.digest,
     )
