@@ -170,7 +170,7 @@ class Call(models.Model):
 
     pin = models.CharField(max_length=64, blank=True, help_text="The pinned definition that was decided on.")
     arguments = models.TextField(blank=True, help_text="Canonical JSON: what was decided on is what is sent.")
-    arguments_digest = models.CharField(max_length=64)
+    arguments_digest = models.CharField(max_length=64, blank=True, help_text="Of server, tool and arguments.")
     arguments_salt = models.CharField(max_length=32, help_text="Opens the digest of the arguments in the chain.")
     verdict = models.JSONField(default=dict)
 
@@ -201,7 +201,8 @@ class Call(models.Model):
             ),
             models.UniqueConstraint(
                 fields=["principal", "server", "tool", "arguments_digest"],
-                condition=models.Q(needs_approval=True, step="", state__in=[CallState.HELD, CallState.SENDING]),
+                condition=models.Q(needs_approval=True, step="", state__in=[CallState.HELD, CallState.SENDING])
+                & ~models.Q(effect_class=EffectClass.READ),
                 name="approvals_call_open_duplicate",
             ),
         ]

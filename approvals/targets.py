@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -53,7 +53,7 @@ class ToolFacts:
 
 @dataclass(frozen=True)
 class Checked:
-    """Arguments that passed the tool's schema: what is judged, shown and sent, and the same in the target's own form."""
+    """Arguments that passed the tool's schema: as they are judged, shown and sent, and in the target's own form."""
 
     arguments: JsonObject
     value: Any = None
@@ -122,7 +122,7 @@ class Target(Protocol):
 Resolver = Callable[[str], Target | None]
 
 _targets: dict[str, Target] = {}
-_resolvers: list[Resolver] = []
+_resolvers: list[tuple[Resolver, Callable[[], Iterable[str]]]] = []
 
 
 def register(target: Target) -> None:
@@ -132,16 +132,16 @@ def register(target: Target) -> None:
     _targets[target.server] = target
 
 
-def register_resolver(resolver: Resolver) -> None:
-    """A way to targets whose names live in rows."""
-    _resolvers.append(resolver)
+def register_resolver(resolver: Resolver, servers: Callable[[], Iterable[str]] = tuple) -> None:
+    """A way to targets whose names live in rows; `servers` says which names there are at the moment."""
+    _resolvers.append((resolver, servers))
 
 
 def target_of(server: str) -> Target:
     """Raises MeahError E_NOT_FOUND."""
     if server in _targets:
         return _targets[server]
-    for resolver in _resolvers:
+    for resolver, _ in _resolvers:
         if (target := resolver(server)) is not None:
             return target
     raise MeahError("E_NOT_FOUND", f"There is no server named {server!r}.")
@@ -150,3 +150,9 @@ def target_of(server: str) -> Target:
 def registered() -> list[Target]:
     """The targets with fixed names."""
     return list(_targets.values())
+
+
+def known() -> list[Target]:
+    """Every target that there is at the moment, by name."""
+    names = {server for _, servers in _resolvers for server in servers()} - _targets.keys()
+    return [target_of(name) for name in sorted({*names, *_targets})]

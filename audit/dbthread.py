@@ -62,10 +62,17 @@ os.register_at_fork(after_in_child=_forget_threads)
 
 async def _run(lane: _Lane, func: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     def job() -> T:
-        close_old_connections()
+        _refresh_connections()
         return func(*args, **kwargs)
 
     return await asyncio.shield(asyncio.wrap_future(lane.submit(job)))
+
+
+def _refresh_connections() -> None:
+    """Drop a connection that broke, and keep a whole one whatever CONN_MAX_AGE says: that is meant for requests."""
+    for connection in connections.all(initialized_only=True):
+        connection.close_at = None
+    close_old_connections()
 
 
 async def in_db(func: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

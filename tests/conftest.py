@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.db import connections
+from django.test.utils import setup_databases, teardown_databases
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -44,6 +45,17 @@ class Home:
             "DATABASE_URL": self.database_url,
             "PYTHONPATH": str(ROOT),
         }
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> Iterator[None]:
+    """The migrated database, whichever tests run; pytest-django makes one only where its own fixtures are used."""
+    with django_db_blocker.unblock():
+        made = setup_databases(verbosity=0, interactive=False)
+    yield
+    with django_db_blocker.unblock():
+        _close_everywhere()
+        teardown_databases(made, verbosity=0)
 
 
 @pytest.fixture

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from approvals.models import Call, EffectClass
 from approvals.processes import living
-from approvals.targets import Applied, CallContext, CallRequest, ToolFacts, Verdict
+from approvals.policy import Verdict
+from approvals.targets import Applied, CallContext, CallRequest, Checked, ToolFacts
 from audit.dbthread import in_db
 from core.errors import JsonObject, MeahError
 from core.secrets import read_secret
@@ -30,10 +32,13 @@ from workers.schemas import (
     ListModelsIn,
     ParallelIn,
     TaskIn,
+    input_schema,
     parse,
 )
 
 SERVER = "meah"
+
+_input_schema = cache(input_schema)
 
 READ = ToolFacts(EffectClass.READ, recorded=False, local=True)
 WRITE = ToolFacts(EffectClass.WRITE, local=True)
@@ -82,21 +87,40 @@ class WorkersTarget:
 
     def facts(self, tool: str, arguments: JsonObject) -> ToolFacts:
         schema, facts, _ = self._find(tool)
+        facts = replace(facts, schema=_input_schema(schema))
         # A dry run of one task makes nothing and calls no one: it is a read.
         if arguments.get("dryRun") is True and issubclass(schema, TaskIn):
-            return READ
+            return replace(READ, schema=facts.schema)
         return facts
 
-    def check(self, request: CallRequest) -> Any:
+    def check(self, request: CallRequest) -> Checked:
+        """Defaults are made explicit, so that a rule can speak of them and a person sees them."""
         refuse_secrets(request.arguments)
-        return parse(self.schema(request.tool), request.arguments)
+        value = parse(self.schema(request.tool), request.arguments)
+        return Checked(value.model_dump(by_alias=True, exclude_none=True), value)
 
-    def apply(self, request: CallRequest, checked: Any, call: Call | None, verdict: Verdict) -> Applied:
-        applied: Applied = self._find(request.tool)[2](request, checked, call, verdict)
+    def needs(self, tool: str) -> Sequence[str]:
+        return ()
+
+    def apply(self, request: CallRequest, checked: Checked, call: Call | None, verdict: Verdict) -> Applied:
+        applied: Applied = self._find(request.tool)[2](request, checked.value, call, verdict)
         return applied
 
-    async def run(self, request: CallRequest, checked: Any, context: CallContext | None) -> Any:
-        return await in_db(self._find(request.tool)[2], request, checked)
+    async def run(self, request: CallRequest, checked: Checked, context: CallContext) -> Any:
+        return await in_db(self._find(request.tool)[2], request, checked.value)
+
+    def store(self, result: Any) -> Any:
+        """Of workers only their ids are kept with the call: the workers keep everything else."""
+        if isinstance(result, Started):
+            return {"started": [item.public_id if isinstance(item, Worker) else item for item in result.items]}
+        if isinstance(result, Worker):
+            return {"worker": result.public_id}
+        return result.data if isinstance(result, DryRun) else result
+
+    def revive(self, stored: Any) -> Any:
+        if "started" in stored:
+            return Started([services.get(item) if isinstance(item, str) else item for item in stored["started"]])
+        return services.get(stored["worker"]) if "worker" in stored else stored
 
     def _find(self, tool: str) -> tuple[type[Arguments], ToolFacts, Callable[..., Any]]:
         if tool not in self._tools:
