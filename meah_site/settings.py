@@ -59,6 +59,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "audit",
     "approvals",
+    "gateway",
     "workers",
     "meah_site",
 ]
