@@ -11,7 +11,8 @@ from . import models
 from .conditions import Condition
 from .policy import Defaults, EffectName, Policy, Rule, Verification
 
-ServerDefaults = Mapping[str, Mapping[str, EffectName]]
+# {server: {class: effect}}; nothing, or an empty text, leaves that class to the general default.
+ServerDefaults = Mapping[str, Mapping[str, Any]]
 
 RULE_COLUMNS: Final = (
     "name",
@@ -38,7 +39,7 @@ _compiled: tuple[str, Policy] | None = None
 
 
 def register_server_defaults(source: Callable[[], ServerDefaults]) -> None:
-    """Add a source of {server: {class: effect}}; it is asked for every verdict, so it reads its rows each time."""
+    """Add a source of what servers override; it is asked for every verdict, so it reads its rows each time."""
     _sources.append(source)
 
 
@@ -73,7 +74,7 @@ def server_defaults() -> dict[str, dict[str, EffectName]]:
     merged: dict[str, dict[str, EffectName]] = {}
     for source in _sources:
         for server, effects in source().items():
-            merged.setdefault(server, {}).update(effects)
+            merged.setdefault(server, {}).update({name: effect for name, effect in effects.items() if effect})
     return merged
 
 
