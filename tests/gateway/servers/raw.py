@@ -121,7 +121,12 @@ def call(number: object, params: dict) -> dict | None:
     if name == "progress":
         token = params["_meta"]["progressToken"]
         for step in range(arguments["steps"]):
-            done = {"progressToken": token, "progress": step + 1, "total": arguments["steps"], "message": f"step {step}"}
+            done = {
+                "progressToken": token,
+                "progress": step + 1,
+                "total": arguments["steps"],
+                "message": f"step {step}",
+            }
             write({"jsonrpc": "2.0", "method": "notifications/progress", "params": done})
         return text("done")
     if name == "fork":
