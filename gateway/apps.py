@@ -8,7 +8,10 @@ class GatewayConfig(AppConfig):
     verbose_name = "Gateway"
 
     def ready(self) -> None:
+        from approvals.policy_store import register_server_defaults
         from approvals.targets import register_resolver
+        from gateway.services import server_defaults
         from gateway.target import resolve
 
         register_resolver(resolve)
+        register_server_defaults(server_defaults)

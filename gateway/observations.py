@@ -110,25 +110,33 @@ def compare(launch: Launch, listing: list[Any]) -> dict[str, str]:
 
     Returns the tools that are what a person accepted, with their pins: only those may be called.
     """
-    listed = {tool.name: tool for tool in read_listing(listing)}
     with transaction.atomic():
         server = Server.objects.filter(name=launch.server).first()
         if server is None:
             return {}
-        comparison = _Comparison(server, launch.identity)
-        known = {tool.name: tool for tool in server.tools.all()}
-        for name, found in listed.items():
-            comparison.look_at(found, known.get(name))
-        for name in known.keys() - listed.keys():
-            comparison.is_gone(known[name])
-        now = timezone.now()
-        server.tools.filter(name__in=list(listed)).update(seen_at=now)
-        Server.objects.filter(pk=server.pk).update(listed_at=now)
-        void_held_calls(server.name, comparison.stopped)
-        if comparison.entries:
+        pins, entries = compare_listed(server, launch.identity, read_listing(listing))
+        if entries:
             ring_after_commit()
-            record_many(comparison.entries)
-    return comparison.pins
+            record_many(entries)
+    return pins
+
+
+def compare_listed(
+    server: Server, identity: JsonObject, listing: list[Listed]
+) -> tuple[dict[str, str], list[NewEntry]]:
+    """`compare` inside the caller's transaction, who records the entries last."""
+    listed = {tool.name: tool for tool in listing}
+    comparison = _Comparison(server, identity)
+    known = {tool.name: tool for tool in server.tools.all()}
+    for name, found in listed.items():
+        comparison.look_at(found, known.get(name))
+    for name in known.keys() - listed.keys():
+        comparison.is_gone(known[name])
+    now = timezone.now()
+    server.tools.filter(name__in=list(listed)).update(seen_at=now)
+    Server.objects.filter(pk=server.pk).update(listed_at=now)
+    void_held_calls(server.name, comparison.stopped)
+    return comparison.pins, comparison.entries
 
 
 def void_held_calls(server: str, tools: Iterable[str]) -> None:
