@@ -275,7 +275,7 @@ async def spawn(launch: Launch, ledger: Ledger, tail: Tail, gone: Callable[[], N
     except (OSError, ValueError) as error:
         raise MeahError(
             "E_CONFIG",
-            f"The command of the server {launch.server} could not be started: {error}.",
+            f"its command can not be run: {error}.",
             hint="Check that the command is installed, and on the PATH that MEAH was started with.",
             reason="spawn",
         ) from error

@@ -32,7 +32,7 @@ from .handshake import LEGACY, NotModernError, era_of, list_tools, negotiate, re
 from .launch import Launch
 from .lines import Tail
 from .remote import http_streams
-from .wire import CLIENT, Line
+from .wire import CLIENT, Wire
 
 log = logging.getLogger("meah.gateway")
 
@@ -75,7 +75,7 @@ class Hooks:
 class Open:
     """A connection that can be called."""
 
-    line: Line
+    wire: Wire
     session: ClientSession
     listing: list[Any]
     pins: Mapping[str, str] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Open:
         params: JsonObject = {"name": tool, "arguments": arguments}
         if meta:
             params["_meta"] = meta
-        return await self.line.request(
+        return await self.wire.request(
             self.session, "tools/call", params, on_progress=on_progress, header_schema=schema
         )
 
@@ -184,67 +184,67 @@ class Connection:
 
     async def _run(self, era: str, opening: asyncio.Future[Open]) -> Exception | None:
         """One transport from its beginning to its end. What goes wrong in it is returned: task groups would wrap it."""
-        async with self._transport() as (line, session):
+        async with self._transport() as (wire, session):
             try:
-                self._open = await self._until_over(self._shake_hands(line, session, era))
+                self._open = await self._until_over(self._shake_hands(wire, session, era))
                 self.launch = replace(self.launch, era=era_of(session))
             except (MCPError, MeahError, NotModernError, RuntimeError, ValueError, OSError) as error:
-                return self._at_start(error, line, era)
+                return self._at_start(error, wire, era)
             self.starts += 1
             self._failures = 0
             opening.set_result(self._open)
             self._report("active")
-            await self._serve(line, session)
+            await self._serve(wire, session)
             return None
 
     @asynccontextmanager
-    async def _transport(self) -> AsyncIterator[tuple[Line, ClientSession]]:
+    async def _transport(self) -> AsyncIterator[tuple[Wire, ClientSession]]:
         source = self._stdio() if self.launch.transport == "stdio" else self._remote()
-        async with source as line:
+        async with source as wire:
             session = ClientSession(
-                dispatcher=line.dispatcher,
+                dispatcher=wire.dispatcher,
                 client_info=CLIENT,
                 message_handler=self._on_message,
             )
             async with session:
-                yield line, session
+                yield wire, session
 
     @asynccontextmanager
-    async def _stdio(self) -> AsyncIterator[Line]:
+    async def _stdio(self) -> AsyncIterator[Wire]:
         dead = self._dead
         child = await spawn(self.launch, self._ledger, self.tail, dead.set)
-        line = Line(self.launch.server, child.incoming, child.outgoing, lambda number: None)
-        child.gone = lambda: _over(line, child, dead)
+        wire = Wire(self.launch.server, child.incoming, child.outgoing, lambda number: None)
+        child.gone = lambda: _over(wire, child, dead)
         try:
-            yield line
+            yield wire
         finally:
             with anyio.CancelScope(shield=True):
                 await child.end(self._ledger)
 
     @asynccontextmanager
-    async def _remote(self) -> AsyncIterator[Line]:
+    async def _remote(self) -> AsyncIterator[Wire]:
         async with http_streams(self.launch) as (read, write, watch):
-            line = Line(self.launch.server, _Tap(read, self._dead.set), write, watch.fault_of)
-            line.last_fault = lambda: watch.last
-            yield line
+            wire = Wire(self.launch.server, _Tap(read, self._dead.set), write, watch.fault_of)
+            wire.last_fault = lambda: watch.last
+            yield wire
 
-    async def _shake_hands(self, line: Line, session: ClientSession, era: str) -> Open:
+    async def _shake_hands(self, wire: Wire, session: ClientSession, era: str) -> Open:
         if self.launch.transport == "sse":
             era = LEGACY
         await negotiate(session, era=era, same_pipe=self.launch.transport == "stdio")
         refuse_self(session)
-        listing = await list_tools(line, session)
-        return Open(line, session, listing, await self._hooks.listed(self.launch, listing))
+        listing = await list_tools(wire, session)
+        return Open(wire, session, listing, await self._hooks.listed(self.launch, listing))
 
-    def _at_start(self, error: Exception, line: Line, era: str) -> Exception:
+    def _at_start(self, error: Exception, wire: Wire, era: str) -> Exception:
         closed = isinstance(error, MCPError) and error.code == mcp_types.CONNECTION_CLOSED
         if closed and not era and self.launch.transport == "stdio":
             # Some servers end when they meet what they do not know: once more, with the older handshake.
             return NotModernError()
-        if isinstance(error, MCPError) and (fault := line.last_fault()) is not None:
+        if isinstance(error, MCPError) and (fault := wire.last_fault()) is not None:
             return fault
         if closed:
-            return MeahError("E_UNAVAILABLE", f"it ended while it started. {line.end_note}")
+            return MeahError("E_UNAVAILABLE", f"it ended while it started. {wire.end_note}")
         return error
 
     async def _until_over(self, work: Coroutine[Any, Any, T]) -> T:
@@ -262,20 +262,20 @@ class Connection:
             stopped.cancel()
             await cancelled(task)
 
-    async def _serve(self, line: Line, session: ClientSession) -> None:
+    async def _serve(self, wire: Wire, session: ClientSession) -> None:
         """Until the server ends or is no longer wanted; meanwhile list its tools again when it says they changed."""
         ends = [asyncio.ensure_future(event.wait()) for event in (self._stop, self._dead)]
-        helpers = [asyncio.ensure_future(self._list_again(line, session))]
+        helpers = [asyncio.ensure_future(self._list_again(wire, session))]
         if _tells_of_changes(session):
             helpers.append(asyncio.ensure_future(self._subscribe(session)))
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            line.over = True
+            wire.over = True
             for task in (*ends, *helpers):
                 await cancelled(task)
 
-    async def _list_again(self, line: Line, session: ClientSession) -> None:
+    async def _list_again(self, wire: Wire, session: ClientSession) -> None:
         """One listing at a time; a server that cries change at every listing is asked less and less often."""
         pause = RELIST_PAUSE_S
         while True:
@@ -283,7 +283,7 @@ class Connection:
             await asyncio.sleep(pause)
             self._relist.clear()
             try:
-                listing = await list_tools(line, session)
+                listing = await list_tools(wire, session)
             except MeahError as error:
                 event(log, "relist_failed", level="warn", server=self.launch.server, code=error.code)
                 continue
@@ -368,11 +368,11 @@ class _Tap:
         await self.aclose()
 
 
-def _over(line: Line, child: Child, dead: asyncio.Event) -> None:
-    line.over = True
+def _over(wire: Wire, child: Child, dead: asyncio.Event) -> None:
+    wire.over = True
     status = child.exit_status
     if status is not None:
-        line.end_note = f"It exited with status {status}." if status >= 0 else f"It was killed by signal {-status}."
+        wire.end_note = f"It exited with status {status}." if status >= 0 else f"It was killed by signal {-status}."
     dead.set()
 
 

@@ -83,7 +83,7 @@ def _value(launch: Launch, field: str, text: str) -> str:
 def _unresolved(launch: Launch, field: str, why: str) -> MeahError:
     return MeahError(
         "E_CONFIG",
-        f"The server {launch.server} can not be started: {field} {why}.",
+        f"{field} {why}.",
         hint="Set the variable in MEAH's environment (or its .env file), or correct the server's configuration.",
         reason="unresolved_variable",
         details={"field": field},

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from core.errors import JsonObject, MeahError
 
-from .wire import Line
+from .wire import Wire
 
 LEGACY: Final = "legacy"
 # A server that never answers what it does not know costs this once; then its era is remembered.
@@ -98,13 +98,13 @@ def refuse_self(session: ClientSession) -> None:
         )
 
 
-async def list_tools(line: Line, session: ClientSession) -> list[Any]:
+async def list_tools(wire: Wire, session: ClientSession) -> list[Any]:
     """Every tool of every page, as the server sent it: one odd tool hides no other."""
     tools: list[Any] = []
     seen: set[str] = set()
     params: JsonObject = {}
     for _ in range(MAX_PAGES):
-        page = await line.request(session, "tools/list", params)
+        page = await wire.request(session, "tools/list", params)
         listed = page.get("tools")
         tools += listed if isinstance(listed, list) else []
         cursor = page.get("nextCursor")

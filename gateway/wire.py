@@ -66,7 +66,7 @@ class Marked:
         await self._inner.__aexit__(kind, error, trace)
 
 
-class Line:
+class Wire:
     """Requests over an open session, with results as the server sent them.
 
     The SDK's own `call_tool` would check results against its models, and refuse what those do not know.

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from core.errors import MeahError
-from gateway import sessions
 from gateway.failures import AmbiguousError, DownstreamError, NotSentError
 from gateway.groups import end_groups_of_the_dead, refuse_loop
 from gateway.launch import Launch
@@ -200,7 +199,7 @@ def test_a_command_that_can_not_be_started_says_so(run: Any, tmp_path: Path, com
 def test_a_server_that_never_answers_fails_in_time_and_leaves_no_child(
     run: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(sessions, "START_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("gateway.connection.START_TIMEOUT_S", 1.0)
 
     async def scenario() -> None:
         async with pool_of(tmp_path) as pool:
