@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from approvals.display import badge, duration
+from approvals.display import badge, duration, moment
 from approvals.models import Call, Process
 from approvals.processes import is_alive
 from approvals.readonly import ReadOnlyAdmin
@@ -40,14 +40,17 @@ class ProcessAdmin(ReadOnlyAdmin):
         "shown_principal",
         "shown_keys",
         "version",
-        "started_at",
-        "heartbeat_at",
+        "since",
     )
     readonly_fields = fields
 
     @admin.display(description="state")
     def alive(self, process: Process) -> SafeString:
         return badge("running", "alive") if is_alive(process) else badge("failed", "ended")
+
+    @admin.display(description="since", ordering="started_at")
+    def since(self, process: Process) -> SafeString | str:
+        return moment(process.started_at)
 
     @admin.display(description="speaks for", ordering="principal")
     def shown_principal(self, process: Process) -> str:
@@ -62,7 +65,7 @@ class ProcessAdmin(ReadOnlyAdmin):
 
 @admin.register(Call)
 class CallAdmin(ReadOnlyAdmin):
-    list_display = ("public_id", "shown_state", "what", "effect_class", "door", "shown_principal", "created_at", "took")
+    list_display = ("public_id", "shown_state", "what", "effect_class", "door", "shown_principal", "created", "took")
     list_filter = ("state", "effect_class", "door", ("created_at", admin.DateFieldListFilter))
     search_fields = ("public_id", "tool", "principal")
     search_help_text = "Id, tool or principal"
@@ -76,8 +79,8 @@ class CallAdmin(ReadOnlyAdmin):
         "shown_run",
         "owner",
         "shown_error",
-        "created_at",
-        "finished_at",
+        "created",
+        "finished",
         "took",
         "shown_results",
         "shown_entries",
@@ -99,6 +102,14 @@ class CallAdmin(ReadOnlyAdmin):
     @admin.display(description="run and step")
     def shown_run(self, call: Call) -> str:
         return visible(" / ".join(part for part in (call.run, call.step) if part)) or "–"
+
+    @admin.display(description="created", ordering="id")
+    def created(self, call: Call) -> SafeString | str:
+        return moment(call.created_at)
+
+    @admin.display(description="finished")
+    def finished(self, call: Call) -> SafeString | str:
+        return moment(call.finished_at)
 
     @admin.display(description="duration")
     def took(self, call: Call) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from datetime import timedelta
 
 from django.db import transaction
@@ -113,7 +114,7 @@ def start(call_id: int, owner: str) -> governor.Decision | None:
     call = Call.objects.get(pk=call_id)
     approval = Approval.objects.select_related("call").filter(call=call).first()
     try:
-        decision = governor.judged(governor.request_of(call))
+        decision = governor.judged(replace(governor.request_of(call), owner=owner))
     except MeahError as error:
         _stop(call, approval, f"{error.code}: {error.message}")
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +20,8 @@ from audit.dbthread import in_db
 from audit.services import NewEntry, commitment, record_many
 from core.canonical import StrictDecodeError, canonical_text, check_value
 from core.errors import JsonObject, MeahError
+from core.logs import event
+from core.tasks import in_task
 
 from . import holds, outcomes, verification
 from .models import Call, CallState, EffectClass
@@ -28,13 +31,14 @@ from .processes import ring_after_commit
 from .step_key import same_call, step_key
 from .targets import CallContext, CallRequest, Checked, Target, ToolFacts, target_of
 
+log = logging.getLogger("meah.gate")
+
 MAX_ARGUMENT_BYTES = 2**20
 DEFAULT_TIMEOUT_S = 60.0
 # A write whose answer is late is still listened for, so that `unknown` can become known.
 LATE_ANSWER_S = 600.0
 
 _running: dict[str, asyncio.Task[Any]] = {}
-_late: set[asyncio.Task[None]] = set()
 
 
 @dataclass
@@ -75,10 +79,26 @@ async def submit(request: CallRequest, context: CallContext | None = None) -> Ou
 
     Raises MeahError: of the gate (E_INVALID_REQUEST, E_DENIED, E_AUDIT, …) before anything happened, or of the call.
     """
-    decision = await in_db(decide, request)
+    deciding = in_task(in_db(decide, request), name="gate-decide")
+    try:
+        decision = await asyncio.shield(deciding)
+    except asyncio.CancelledError:
+        in_task(_withdraw(deciding), name="gate-withdraw")
+        raise
     if decision.outcome is not None:
         return decision.outcome
     return await execute(decision, context or CallContext())
+
+
+async def _withdraw(deciding: asyncio.Task[Decision]) -> None:
+    """The caller went away while the gate decided: what has not been sent is not sent any more."""
+    try:
+        decision = await deciding
+    except MeahError:
+        return
+    if decision.outcome is None and decision.call is not None:
+        error = MeahError("E_CANCELLED", details={"sent": False})
+        await in_db(settle, decision, None, error, verification.NONE, 0)
 
 
 def decide_now(request: CallRequest) -> Outcome:
@@ -257,7 +277,9 @@ def _repeated(decision: Decision, known: holds.Known) -> Outcome:
         error.details |= {"replay": True, "status": call.state}
         raise error
     stored = outcomes.result_of(call)
-    return Outcome("done", decision.target.revive(stored), replay=True, call_id=call.public_id)
+    return Outcome(
+        "done", decision.target.revive(decision.request, decision.checked, stored), replay=True, call_id=call.public_id
+    )
 
 
 # -- running --------------------------------------------------------------------------------------------------------
@@ -279,15 +301,30 @@ async def execute(decision: Decision, context: CallContext) -> Outcome:
     except MeahError as failed:
         error = failed
     except asyncio.CancelledError:
-        settled = in_db(settle, decision, None, MeahError("E_CANCELLED"), check, _since(begun))
-        await asyncio.shield(settled)
+        # A job that was handed to the database thread runs to its end, even where this task is being cancelled.
+        in_task(in_db(settle, decision, None, MeahError("E_CANCELLED"), check, _since(begun)), name="gate-settle")
         raise
-    except Exception:
+    except Exception as unexpected:
+        event(log, "call_failed_inside", level="error", tool=decision.request.tool, exc_info=unexpected)
         error = MeahError("E_UNAVAILABLE", "The call failed inside MEAH; its log says more.", retryable=False)
-    await in_db(settle, decision, result, error, check, _since(begun))
+    await _settled(decision, result, error, check, _since(begun))
     if error is not None:
         raise error
     return Outcome("done", result, call_id=decision.call.public_id if decision.call else "")
+
+
+async def _settled(
+    decision: Decision, result: Any, error: MeahError | None, check: verification.Check, duration_ms: int
+) -> None:
+    try:
+        await in_db(settle, decision, result, error, check, duration_ms)
+    except MeahError as unrecorded:
+        raise MeahError(
+            unrecorded.code,
+            "The call was made, but its outcome could not be recorded, so its result is withheld.",
+            hint="Do not make it again before you have looked at what it did; then run `manage.py doctor`.",
+            retryable=False,
+        ) from unrecorded
 
 
 async def _run(decision: Decision, context: CallContext) -> Any:
@@ -306,9 +343,7 @@ async def _run(decision: Decision, context: CallContext) -> Any:
     if decision.is_read or decision.call is None:
         task.cancel()
     else:
-        late = asyncio.create_task(_settle_late(decision, task))
-        _late.add(late)
-        late.add_done_callback(_late.discard)
+        in_task(_settle_late(decision, task), name="gate-late")
     raise MeahError(
         "E_TIMEOUT",
         f"{decision.request.server}/{decision.request.tool} gave no answer within {context.timeout_s:g} s.",

@@ -10,6 +10,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from core.ids import APPROVAL, CALL, PROCESS, TOKEN, new_id
+from core.text import visible
 
 
 def new_call_id() -> str:
@@ -212,7 +213,7 @@ class Call(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.public_id} {self.server}/{self.tool}"
+        return visible(f"{self.public_id} {self.server}/{self.tool}")
 
 
 class ApprovalState(models.TextChoices):

@@ -10,6 +10,7 @@ from django.db.models.functions import Now
 
 from core.canonical import digest, utc_text
 from core.errors import JsonObject, MeahError
+from core.redaction import redact_value
 
 from . import verification
 from .models import Approval, ApprovalState, Call, CallState, EffectClass, VerificationState
@@ -54,7 +55,7 @@ def values_after(
     values: dict[str, Any] = {
         "state": state,
         "finished_at": Now(),
-        "error": error.as_dict() if error else None,
+        "error": redact_value(error.as_dict()) if error else None,
         "verification": check.state,
         "verification_details": check.details,
     }

@@ -82,7 +82,7 @@ def _problem_of_verification(verification: Verification) -> str:
 
 
 def _bad(message: str) -> MeahError:
-    return MeahError("E_CONFIG", message, hint="Correct the rule in the admin, or import a file.", reason="bad_rule")
+    return MeahError("E_CONFIG", message, hint="Correct the rule.", reason="bad_rule")
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,17 @@ class Rule:
         """Whether its globs match, whatever the arguments."""
         return (
             self.enabled
-            and _names(self.server, server)
-            and _names(self.tool, tool)
-            and _names(self.principal, principal)
+            and self.names_tool(server, tool)
+            and self.names_principal(principal)
             and not any(glob_matches(glob, tool) for glob in self.except_tools)
         )
+
+    def names_tool(self, server: str, tool: str) -> bool:
+        """Whether it is about this tool, exceptions aside."""
+        return _names(self.server, server) and _names(self.tool, tool)
+
+    def names_principal(self, principal: str) -> bool:
+        return _names(self.principal, principal)
 
     def matches(self, subject: Subject) -> bool:
         return self.speaks_of(subject.principal, subject.server, subject.tool) and all(

@@ -94,7 +94,7 @@ def rule_of(row: Mapping[str, Any]) -> Rule:
         raise MeahError(
             "E_CONFIG",
             f"The policy can not be used. Rule {row['name']!r}: {error.message}",
-            hint="Correct or switch off that rule in the admin, or import a policy file.",
+            hint="Correct that rule in the admin, or switch it off there.",
             reason="bad_rule",
             details={"rule": row["name"]},
         ) from error

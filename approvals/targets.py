@@ -114,7 +114,7 @@ class Target(Protocol):
         """The result as JSON, to be kept with the call."""
         ...
 
-    def revive(self, stored: Any) -> Any:
+    def revive(self, request: CallRequest, checked: Checked, stored: Any) -> Any:
         """The inverse of `store`, for a replay."""
         ...
 

@@ -30,8 +30,12 @@ class Caller(Protocol):
         """Tell the client that the call is alive; nothing where it did not ask for that."""
         ...
 
-    def gave_up(self) -> bool:
-        """Inside a cancelled call: whether the client only ran out of patience (its own time-out)."""
+    def cancelled_on_purpose(self) -> bool:
+        """Inside a cancelled call: whether the client took it back.
+
+        False when the client only ran out of patience (its own time-out), and when it went away or MEAH is stopping:
+        what becomes of its work is then decided for all of it at once.
+        """
         ...
 
 

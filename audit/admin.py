@@ -19,6 +19,7 @@ from audit.audited import AuditedGroupAdmin, AuditedUserAdmin
 from audit.audited import AuditedModelAdmin as AuditedModelAdmin
 from audit.models import Entry, Head
 from audit.services import user_principal, verify_and_record
+from audit.store import as_bytes
 from core.errors import MeahError
 from core.text import visible
 
@@ -36,9 +37,9 @@ class ChainPaginator(EntryPaginator):
     @cached_property
     def count(self) -> int:
         queryset = self.object_list
-        if isinstance(queryset, QuerySet) and not queryset.query.where:
-            return Head.objects.values_list("size", flat=True).get()
-        return super().count
+        filtered = not isinstance(queryset, QuerySet) or queryset.query.where
+        size = None if filtered else Head.objects.values_list("size", flat=True).first()
+        return super().count if size is None else size
 
 
 class KindFilter(admin.SimpleListFilter):
@@ -67,6 +68,7 @@ class EntryAdmin(EntryModelAdmin):
     ordering = ("-seq",)
     list_per_page = 50
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
     paginator = ChainPaginator
     change_list_template = "admin/audit/entry/change_list.html"
     fields = ("seq", "at", "kind", "shown_principal", "shown_subject", "shown_payload", "hash", "previous")
@@ -82,12 +84,12 @@ class EntryAdmin(EntryModelAdmin):
 
     @admin.display(description="payload")
     def shown_payload(self, entry: Entry) -> str:
-        return format_html('<pre class="audit-payload">{}</pre>', visible(_pretty(bytes(entry.payload))))
+        return format_html('<pre class="audit-payload">{}</pre>', visible(_pretty(as_bytes(entry.payload))))
 
     @admin.display(description="hash of the entry before")
     def previous(self, entry: Entry) -> str:
         try:
-            return str(json.loads(bytes(entry.payload))["prev"])
+            return str(json.loads(as_bytes(entry.payload))["prev"])
         except (ValueError, LookupError, TypeError):
             return "unreadable"
 
@@ -122,8 +124,9 @@ class EntryAdmin(EntryModelAdmin):
         except MeahError as error:
             self.message_user(request, f"The chain could not be verified: {error.message}", messages.ERROR)
         else:
-            level = messages.SUCCESS if verdict.whole else messages.ERROR
-            self.message_user(request, " ".join(visible(line) for line in verdict.lines()), level)
+            finding, *meaning = (visible(line) for line in verdict.lines())
+            self.message_user(request, finding, messages.SUCCESS if verdict.whole else messages.ERROR)
+            self.message_user(request, " ".join(meaning), messages.INFO)
         return HttpResponseRedirect(reverse("admin:audit_entry_changelist"))
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.models import Permission
 from django.db import models, transaction
 from django.forms import ModelForm
 from django.forms.models import _get_foreign_key
@@ -45,7 +46,10 @@ class AuditedModelAdmin(ModelAdmin):
         """What is recorded of an object: its fields, its many-to-many relations, its inlines' rows."""
         state = row_state(obj)
         for field in obj._meta.many_to_many:
-            state[field.name] = sorted(map(_name, getattr(obj, field.name).select_related()))
+            related = getattr(obj, field.name).all()
+            if field.related_model is Permission:
+                related = related.select_related("content_type")
+            state[field.name] = sorted(map(_name, related))
         for inline in self.inlines:
             key = _get_foreign_key(self.model, inline.model, fk_name=inline.fk_name)
             rows = inline.model._base_manager.filter(**{key.name: obj}).order_by("pk")
@@ -66,7 +70,7 @@ class AuditedModelAdmin(ModelAdmin):
 
     def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
         entry = super().log_change(request, obj, message)
-        self._record(request, "changed", obj, before=obj.__dict__.pop(_BEFORE))
+        self._record(request, "changed", obj, before=obj.__dict__.pop(_BEFORE, None))
         return entry
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
@@ -142,6 +146,6 @@ def _plain(field: models.Field[Any, Any], obj: models.Model) -> Any:
 
 def _name(obj: Any) -> str:
     """The object as people know it: `app.codename` for a permission, its text otherwise."""
-    if hasattr(obj, "codename"):
+    if isinstance(obj, Permission):
         return f"{obj.content_type.app_label}.{obj.codename}"
     return str(obj)

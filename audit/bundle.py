@@ -35,7 +35,7 @@ def write(out: IO[bytes], *, log: str, size: int, head: str, entries: Iterable[t
     for payload, stored_hash in entries:
         try:
             out.write(_line({"hash": stored_hash, "payload": payload.decode()}))
-        except UnicodeDecodeError as error:
+        except (UnicodeDecodeError, TypeError) as error:
             raise MeahError(
                 "E_AUDIT",
                 "An entry is not text any more, so the chain can not be exported.",

@@ -185,14 +185,21 @@ class Verifier:
         """
         if columns is None or columns[0] != self._size:
             return False
-        seq, kind, principal, subject, ts = columns
-        ending = (
-            f',"kind":{_quote(kind)},"log":"{self._log}","prev":"{self._prev}","principal":{_quote(principal)}'
-            f',"seq":{seq},"subject":{_quote(subject)},"ts":{_quote(ts)},"v":{VERSION}}}'
-        ).encode()
+        try:
+            ending = self._ending(columns)
+        except (TypeError, ValueError):
+            # SQLite keeps a value of any type in any column, if someone puts it there.
+            return False
         if not (payload.startswith(_BEGINNING) and payload.endswith(ending)):
             return False
         return type(_read_canonical(payload[len(_BEGINNING) : -len(ending)])) is dict
+
+    def _ending(self, columns: Projection) -> bytes:
+        seq, kind, principal, subject, ts = columns
+        return (
+            f',"kind":{_quote(kind)},"log":"{self._log}","prev":"{self._prev}","principal":{_quote(principal)}'
+            f',"seq":{seq},"subject":{_quote(subject)},"ts":{_quote(ts)},"v":{VERSION}}}'
+        ).encode()
 
     def _passes(self, payload: bytes, found: str, columns: Projection | None) -> bool:
         fields = read_payload(payload)

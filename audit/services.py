@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -17,7 +16,7 @@ from django.utils import timezone
 
 from audit import bundle, store
 from audit.bundle import verify_file as verify_file
-from audit.chain import Verifier, check_anchor, entry_hash, entry_payload
+from audit.chain import Verifier, check_anchor, entry_hash, entry_payload, read_payload
 from audit.files import new_file
 from audit.models import Entry
 from audit.store import HeadInfo as HeadInfo
@@ -226,7 +225,10 @@ def _record_alone(kind: str, *, principal: str, subject: str, data: JsonObject) 
 
 @dataclass(frozen=True)
 class ChainState:
-    """Where the chain stands, and the last verification: its time, verdict (`whole`, `tampered`) and size then."""
+    """Where the chain stands, and what the last verification found.
+
+    Its time, its verdict (`whole`, `tampered`, or `unreadable`) and the number of entries then.
+    """
 
     head: HeadInfo
     verified_at: datetime | None = None
@@ -240,8 +242,9 @@ def chain_state() -> ChainState:
     last = Entry.objects.filter(kind=VERIFIED).order_by("-seq").first()
     if last is None:
         return ChainState(end)
-    data = json.loads(bytes(last.payload))["data"]
-    return ChainState(end, verified_at=last.at, verdict=data["verdict"], verified_size=data["size"])
+    fields = read_payload(store.as_bytes(last.payload)) or {"data": {}}
+    verdict, size = fields["data"].get("verdict"), fields["data"].get("size")
+    return ChainState(end, last.at, str(verdict or "unreadable"), size if isinstance(size, int) else 0)
 
 
 def change(

@@ -61,8 +61,8 @@ def _read_head(statement: str) -> HeadInfo:
     with connection.cursor() as cursor:
         cursor.execute(statement)
         row = cursor.fetchone()
-    if row is None:
-        raise DatabaseError("The chain has no head row.")
+    if row is None or not isinstance(row[1], int):
+        raise DatabaseError("The chain has no head row, or one that can not be read.")
     return HeadInfo(*row)
 
 
@@ -91,13 +91,18 @@ def chunks(*, size: int) -> Iterator[list[tuple[bytes, str, Projection]]]:
     after = _BEFORE_ALL
     while rows := _fetch(statement, (after, size, _CHUNK)):
         after = rows[-1][2]
-        yield [(bytes(row[0]), row[1], row[2:]) for row in rows]
+        yield [(as_bytes(row[0]), row[1], row[2:]) for row in rows]
 
 
 def first_beyond(size: int) -> int | None:
     """The number of the first entry that stands after the head and is not a later append, or None."""
-    found: int | None = _fetch(_BEYOND, (size,))[0][0]
-    return found
+    found = _fetch(_BEYOND, (size,))[0][0]
+    return found if found is None or isinstance(found, int) else size
+
+
+def as_bytes(stored: Any) -> bytes:
+    """A stored payload; one that SQLite holds as something else, since it was tampered with, as the bytes of that."""
+    return str(stored).encode(errors="backslashreplace") if isinstance(stored, str | int | float) else bytes(stored)
 
 
 def _fetch(statement: str, parameters: Sequence[Any]) -> list[Any]:

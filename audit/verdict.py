@@ -14,7 +14,7 @@ _PROVES = (
 _ANCHORED = "anchored: up to entry {seq} this is the chain whose head was noted as the anchor."
 _NOT_ANCHORED = (
     "not anchored: a chain that was cut at its end, or rebuilt with a new head, looks whole too. "
-    "Only a head noted earlier, elsewhere, shows that: --anchor HASH."
+    "Only a head noted earlier, elsewhere, shows that: `manage.py audit verify --anchor HASH`."
 )
 _CANNOT_PROVE = "No check can prove that a compromised host recorded everything it did."
 
@@ -67,12 +67,12 @@ class Verdict:
         if self.fault:
             return [
                 f"tampered: {self.fault.kind} at entry {self.fault.seq}: {self.fault.detail}",
-                f"log {self.log}, {self.size} entries, head {self.head}",
+                f"log {self.log}, {self.size} entries, head {self.head}.",
                 "Entries before the first fault passed; nothing is said about those after it.",
             ]
         anchored = _NOT_ANCHORED if self.anchor_seq is None else _ANCHORED.format(seq=self.anchor_seq)
         return [
-            f"whole: {self.size} entries of {self.log}, head {self.head}",
+            f"whole: {self.size} entries of {self.log}, head {self.head}.",
             anchored,
             _PROVES,
             _CANNOT_PROVE,

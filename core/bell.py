@@ -94,11 +94,11 @@ def _far(home: Path) -> Path:
 
 def _ring_all(sender: socket.socket, directory: Path) -> None:
     try:
-        names = [name for name in os.listdir(directory) if name.endswith(_SUFFIX)]
+        paths = [path for path in directory.iterdir() if path.suffix == _SUFFIX]
     except OSError:
         return
-    for name in names:
-        _ring_one(sender, directory / name)
+    for path in paths:
+        _ring_one(sender, path)
 
 
 def _ring_one(sender: socket.socket, path: Path) -> None:

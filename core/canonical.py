@@ -28,6 +28,8 @@ _BOMS: Final = (
 )
 # Possessive, so that it is linear on any text: what is left after it are the brackets outside strings.
 _NOT_A_BRACKET: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[^\[\]{}"]++', re.DOTALL)
+_DIGITS_TO_ZERO: Final = bytes.maketrans(b"123456789E", b"000000000e")
+_UNUSUAL_NUMBERS: Final = (b"0" * len(str(MAX_INTEGER)), b"e000", b"e+000")
 _SURROGATE_ESCAPE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _STEP: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 
@@ -45,11 +47,13 @@ class StrictDecodeError(ValueError):
 
 def strict_loads(data: bytes | str, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> Any:
     """The JSON value of a text, or StrictDecodeError; the sizes are in bytes of UTF-8 and in nested containers."""
-    text = _decoded(data, max_bytes)
-    if _depth(text) > max_depth:
+    raw = _encoded(data, max_bytes) if isinstance(data, str) else data
+    text = _decoded(raw, max_bytes)
+    if _is_deeper(text, max_depth):
         raise _too_deep(max_depth)
+    decoder = _WATCHFUL_DECODER if _has_unusual_numbers(raw) else _DECODER
     try:
-        value = _DECODER.decode(text)
+        value = decoder.decode(text)
     except json.JSONDecodeError as error:
         raise StrictDecodeError("syntax", f"not JSON: {error.msg} at character {error.pos}") from None
     except RecursionError:
@@ -113,9 +117,14 @@ def utc_text(moment: datetime) -> str:
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
-def _decoded(data: bytes | str, max_bytes: int) -> str:
-    if isinstance(data, str):
-        return _checked_text(data, max_bytes)
+def _encoded(text: str, max_bytes: int) -> bytes:
+    if len(text) > max_bytes:
+        raise _too_big(max_bytes)
+    _check_text(text)
+    return text.encode()
+
+
+def _decoded(data: bytes, max_bytes: int) -> str:
     if len(data) > max_bytes:
         raise _too_big(max_bytes)
     if data.startswith(_BOMS) or 0 in data[:4]:
@@ -126,41 +135,39 @@ def _decoded(data: bytes | str, max_bytes: int) -> str:
         raise StrictDecodeError("encoding", f"not UTF-8 at byte {error.start}") from None
 
 
-def _checked_text(text: str, max_bytes: int) -> str:
-    if len(text) > max_bytes:
-        raise _too_big(max_bytes)
-    if text.startswith("\ufeff"):
-        raise StrictDecodeError("encoding", "a byte order mark")
-    _check_text(text)
-    if len(text) * 4 > max_bytes and len(text.encode()) > max_bytes:
-        raise _too_big(max_bytes)
-    return text
+def _has_unusual_numbers(data: bytes) -> bool:
+    """Whether an integer could be too large or a float overflow; if not, the decoder need not ask us for each number.
+
+    It may take a string for a number, never a number for none.
+    """
+    digits = data.translate(_DIGITS_TO_ZERO)
+    return any(sign in digits for sign in _UNUSUAL_NUMBERS)
 
 
-def _depth(text: str) -> int:
-    """How deep the containers of a JSON text nest, found without parsing it."""
-    if text.count("[") + text.count("{") <= 1:
-        return 1
+def _is_deeper(text: str, max_depth: int) -> bool:
+    """Whether the containers of a JSON text nest deeper, found without parsing it."""
+    if text.count("[") + text.count("{") <= max_depth:
+        return False
     brackets = _NOT_A_BRACKET.sub("", text)
-    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0)
+    return any(depth > max_depth for depth in accumulate(map(_STEP.__getitem__, brackets)))
 
 
 def _walk(value: object, max_depth: int) -> Iterator[object]:
     """Every value and every key within, without recursion."""
     level: list[object] = [value]
-    for _ in range(max_depth + 1):
+    depth = 0
+    while level:
         below: list[object] = []
         for item in level:
             yield item
-            if isinstance(item, dict):
-                yield from _keys(item)
-                below.extend(item.values())
-            elif isinstance(item, list | tuple):
-                below.extend(item)
-        if not below:
-            return
+            if isinstance(item, dict | list | tuple):
+                if depth == max_depth:
+                    raise _too_deep(max_depth)
+                if isinstance(item, dict):
+                    yield from _keys(item)
+                below.extend(item.values() if isinstance(item, dict) else item)
         level = below
-    raise _too_deep(max_depth)
+        depth += 1
 
 
 def _keys(item: dict[Any, Any]) -> Iterator[str]:
@@ -229,6 +236,7 @@ def _too_big(max_bytes: int) -> StrictDecodeError:
     return StrictDecodeError("size", f"larger than {max_bytes} bytes")
 
 
-_DECODER: Final = json.JSONDecoder(
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant)
+_WATCHFUL_DECODER: Final = json.JSONDecoder(
     object_pairs_hook=_unique, parse_constant=_constant, parse_int=_integer, parse_float=_float
 )

@@ -9,7 +9,7 @@ WORKER = "w_"
 APPROVAL = "apr_"
 CALL = "c_"
 METHOD_RUN = "mr_"
-TOKEN = "tok_"
+TOKEN = "tok_"  # noqa: S105  # a prefix
 PROCESS = "p_"
 
 

@@ -58,29 +58,24 @@ def http_headers(launch: Launch) -> dict[str, str]:
     return _resolved(launch, "headers", launch.headers)
 
 
-def missing_variables(launch: Launch) -> list[str]:
-    """Names that the launch refers to and that have no value in this process."""
-    return sorted(name for name in launch.variables if read_secret(name) is None)
-
-
 def _resolved(launch: Launch, field: str, pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
     name_secrets(launch.variables)
-    return {name: _value(launch, f"{field}.{name}", text) for name, text in pairs}
+    return {name: _value(f"{field}.{name}", text) for name, text in pairs}
 
 
-def _value(launch: Launch, field: str, text: str) -> str:
+def _value(field: str, text: str) -> str:
     if odd := odd_reference(text):
-        raise _unresolved(launch, field, f"has {odd!r}, which is no reference of the form ${{NAME}}")
+        raise _unresolved(field, f"has {odd!r}, which is no reference of the form ${{NAME}}")
     values: dict[str, str] = {}
     for name in references(text):
         value = read_secret(name)
         if value is None:
-            raise _unresolved(launch, field, f"refers to ${{{name}}}, which is not set")
+            raise _unresolved(field, f"refers to ${{{name}}}, which is not set")
         values[name] = value
     return substitute(text, values)
 
 
-def _unresolved(launch: Launch, field: str, why: str) -> MeahError:
+def _unresolved(field: str, why: str) -> MeahError:
     return MeahError(
         "E_CONFIG",
         f"{field} {why}.",

@@ -99,7 +99,7 @@ class GatewayTarget:
     def store(self, result: Any) -> Any:
         return result
 
-    def revive(self, stored: Any) -> Any:
+    def revive(self, request: CallRequest, checked: Checked, stored: Any) -> Any:
         return stored
 
     def _offered(self, tool: str) -> Tool:

@@ -10,6 +10,7 @@ from django.contrib import messages
 from django.contrib.admin import AdminSite
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.forms import SetPasswordForm
+from django.contrib.auth.models import AbstractUser
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
@@ -20,7 +21,9 @@ from audit.services import record, user_principal
 from core.errors import MeahError
 from core.text import visible
 
+# What is looked at most comes first; what is not named here follows in the admin's own order.
 APP_ORDER: Final = ("workers", "approvals", "audit", "auth")
+MODEL_ORDER: Final = ("Worker", "Provider", "RoleRoute", "WorkerSettings")
 View = Callable[..., HttpResponseBase]
 
 
@@ -34,12 +37,14 @@ class MeahAdminSite(AdminSite):
         own = path("set-password/", self.admin_view(self.set_password), name="set_password")
         return [own, *super().get_urls()]
 
-    def admin_view(self, view: View, cacheable: bool = False) -> View:
+    def admin_view(self, view: View, cacheable: bool = False) -> Any:
         return super().admin_view(_with_error_page(self, view), cacheable)
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
         apps: list[Any] = super().get_app_list(request, app_label)
-        return sorted(apps, key=lambda app: _place(app["app_label"]))
+        for app in apps:
+            app["models"].sort(key=lambda model: _place(model["object_name"], MODEL_ORDER))
+        return sorted(apps, key=lambda app: _place(app["app_label"], APP_ORDER))
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         from meah_site.overview import overview
@@ -49,6 +54,7 @@ class MeahAdminSite(AdminSite):
     def set_password(self, request: HttpRequest) -> HttpResponse:
         """For whoever came in by a link and has no password yet; with one, the usual page asks for the old one."""
         user = request.user
+        assert isinstance(user, AbstractUser)  # `admin_view` lets nobody else in
         if user.has_usable_password():
             return redirect("admin:password_change")
         form = SetPasswordForm(user, request.POST or None)
@@ -70,8 +76,8 @@ class MeahAdminSite(AdminSite):
         return response
 
 
-def _place(app_label: str) -> tuple[int, str]:
-    return (APP_ORDER.index(app_label) if app_label in APP_ORDER else len(APP_ORDER), app_label)
+def _place(name: str, order: tuple[str, ...]) -> int:
+    return order.index(name) if name in order else len(order)
 
 
 def _record_password(request: HttpRequest) -> None:

@@ -120,6 +120,6 @@ def _page(request: HttpRequest, context: dict[str, object], status: int = HTTPSt
     response = render(
         request, "meah/login_link.html", site.each_context(request) | context | {"title": title}, status=status
     )
-    # The address holds the token. `same-origin` and not `no-referrer`: that one sends `Origin: null`, which CSRF refuses.
+    # The address holds the token. Not `no-referrer`: browsers then send `Origin: null`, which the CSRF check refuses.
     response.headers["Referrer-Policy"] = "same-origin"
     return response

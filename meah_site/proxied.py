@@ -6,8 +6,6 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.catalog import DirectTool, direct_tools
-
 from approvals.governor import Outcome, submit
 from approvals.policy import ALLOW, posture
 from approvals.policy_store import current
@@ -15,6 +13,7 @@ from approvals.targets import CallContext, CallRequest
 from approvals.tool import Caller
 from core.errors import JsonObject, MeahError
 from core.redaction import redact_value
+from gateway.catalog import DirectTool, direct_tools
 
 HANDSHAKE_CONTENT = frozenset({"text", "image", "audio", "resource", "resource_link"})
 

@@ -3,73 +3,95 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
+import threading
 from collections.abc import Callable
+from typing import Final, Literal
 
 from approvals.models import Process
+from approvals.tools import tools as approval_tools
 from audit.dbthread import in_db
 from core.logs import event
+from core.tasks import in_task
 from meah_site.engine import Engine
-from meah_site.mcp_server import MeahServer
-from meah_site.stdio import Wire, streams
+from meah_site.mcp_server import Identity, MeahServer
+from meah_site.stdio import Streams, Wire, streams
 from workers.config import effective
 from workers.tools import tools
 
 log = logging.getLogger("meah.mcp")
 
-PARENT_EVERY_S = 1.0
+PARENT_EVERY_S: Final = 0.5
+ANSWER_WITHIN_S: Final = 0.5
+# Not the database, not a name server that does not answer: nothing may hold the process back longer.
+GONE_WITHIN_S: Final = 4.5
+
+Ending = Literal["client_gone", "signal", "parent_gone", "outdated", "server_failed"]
 
 
 class StdioSession:
-    """One client over stdin and stdout. `ending` says why it ends: client_gone, signal, parent_gone, outdated."""
+    """One client over stdin and stdout."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, parent: int, identity: Identity) -> None:
+        """`parent` is the process id of the client, noted before anything else took time."""
         self._wire = wire
-        self._ending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._identity = identity
+        self._parent = parent
+        self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._signalled = asyncio.Event()
         self._engine = Engine(Process.Kind.RUNMCP)
         self._known_as = ""
-        self._publishing: asyncio.Task[None] | None = None
 
-    async def serve(self) -> None:
-        """Raises MeahError E_CONFIG when it can not start."""
-        await self._engine.start()
-        self._listen_for_the_end()
-        meah = MeahServer(tools(self._engine.pool), self._engine.membership.public_id, self._on_caller)
-        event(log, "server_ready", transport="stdio", process=self._engine.membership.public_id, pid=os.getpid())
-        end_of_input = self._when("client_gone")
-        async with streams(self._wire, on_frame=meah.on_frame, on_end=end_of_input) as (read, write):
+    async def serve(self) -> Ending:
+        """Serve until something ends it; says what. Raises MeahError E_CONFIG when it can not start."""
+        self._listen_to_signals()
+        try:
+            await self._engine.start()
+        except BaseException:
+            await self._engine.stop("MEAH could not start")
+            raise
+        offered = [*tools(self._engine.pool), *approval_tools(self._identity.role)]
+        meah = MeahServer(offered, self._engine.membership.public_id, self._identity, self._on_caller)
+        async with streams(self._wire, on_frame=meah.on_frame, on_end=self._when("client_gone")) as pair:
             server = asyncio.create_task(
-                meah.server.run(read, write, meah.server.create_initialization_options()), name="mcp-server"
+                meah.server.run(pair.read, pair.write, meah.server.create_initialization_options()), name="mcp-server"
             )
+            server.add_done_callback(lambda _: self._when("server_failed")())
+            in_task(self._watch_parent(), name="watch-parent")
+            in_task(self._watch_schema(), name="watch-schema")
+            event(log, "server_ready", transport="stdio", process=self._engine.membership.public_id, pid=os.getpid())
             reason = await self._ending
-            await self._end(reason)
+            await self._end(reason, pair)
             server.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await server
+            await asyncio.wait([server])
+            if reason == "server_failed" and not server.cancelled():
+                event(log, "server_failed", level="error", exc_info=server.exception())
         event(log, "server_ended", reason=reason)
+        return reason
 
-    def _listen_for_the_end(self) -> None:
+    def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._when("signal"))
-        self._watches = [
-            asyncio.create_task(self._watch_parent(os.getppid())),
-            asyncio.create_task(self._watch_schema()),
-        ]
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal)
 
-    def _when(self, reason: str) -> Callable[[], None]:
+    def _on_signal(self) -> None:
+        self._signalled.set()
+        self._when("signal")()
+
+    def _when(self, reason: Ending) -> Callable[[], None]:
+        """The first reason counts."""
+
         def end() -> None:
             if not self._ending.done():
                 self._ending.set_result(reason)
 
         return end
 
-    async def _watch_parent(self, parent: int) -> None:
+    async def _watch_parent(self) -> None:
         """A killed client may leave the pipe open in another child of its own."""
-        while os.getppid() == parent:  # noqa: ASYNC110 - no event tells of a parent that died
+        while os.getppid() == self._parent:  # noqa: ASYNC110 - no event tells of a parent that died
             await asyncio.sleep(PARENT_EVERY_S)
         self._when("parent_gone")()
 
@@ -79,22 +101,45 @@ class StdioSession:
             log,
             "schema_is_newer",
             level="error",
-            hint="Another version migrated the database: restart this client.",
+            hint="Another version of MEAH migrated the database: restart this client once its calls have ended.",
         )
+        self._engine.pool.close("The database was migrated by a newer version of MEAH; this process ends.")
         self._when("outdated")()
 
-    async def _end(self, reason: str) -> None:
-        for watch in self._watches:
-            watch.cancel()
-        finish = reason == "outdated" or (
-            reason == "client_gone" and (await in_db(effective)).limits.on_client_exit == "finish"
-        )
-        if finish:
-            await self._engine.pool.idle()
-        await self._engine.stop("the MCP client went away" if reason != "signal" else "MEAH was stopped")
+    async def _end(self, reason: Ending, pair: Streams) -> None:
+        if reason == "outdated" or (reason == "client_gone" and await self._lets_finish()):
+            await self._until_idle()
+        _be_gone(GONE_WITHIN_S)
+        await self._engine.stop("MEAH was stopped" if self._signalled.is_set() else "the MCP client went away")
+        await pair.answered(ANSWER_WITHIN_S)
+
+    async def _lets_finish(self) -> bool:
+        try:
+            return (await in_db(effective)).limits.on_client_exit == "finish"
+        except Exception as error:
+            event(log, "configuration_not_read", level="warn", exc_info=error)
+            return False
+
+    async def _until_idle(self) -> None:
+        """Until all workers have ended; a signal ends the waiting."""
+        idle = in_task(self._engine.pool.idle(), name="pool-idle")
+        signalled = in_task(self._until_signalled(), name="until-signalled")
+        await asyncio.wait([idle, signalled], return_when=asyncio.FIRST_COMPLETED)
+        idle.cancel()
+        signalled.cancel()
+
+    async def _until_signalled(self) -> None:
+        await self._signalled.wait()
 
     def _on_caller(self, principal: str) -> None:
         """Publish for whom this process speaks, once it is known."""
         if principal != self._known_as:
             self._known_as = principal
-            self._publishing = asyncio.ensure_future(in_db(self._engine.membership.update, principal=principal))
+            in_task(in_db(self._engine.membership.update, principal=principal), name="publish-principal")
+
+
+def _be_gone(within_s: float) -> None:
+    """Leave by then, whatever still holds on: what is not settled is settled by the other processes."""
+    watchdog = threading.Timer(within_s, os._exit, [1])
+    watchdog.daemon = True
+    watchdog.start()

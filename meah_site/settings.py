@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import secrets
+import warnings
 from pathlib import Path
 from typing import Any
 
 import environ
 
 from core.env import load_env_file
+from core.errors import MeahError
+from core.logs import LEVELS
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -25,7 +28,24 @@ if _env_file := os.environ.get("MEAH_ENV_FILE", ".env"):
 env = environ.Env()
 
 MEAH_HOME = _from_checkout(env.str("MEAH_HOME", default="") or "var")
-MEAH_HOME.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _make_home() -> None:
+    """Raises MeahError E_CONFIG when this user can not keep files there."""
+    try:
+        MEAH_HOME.mkdir(mode=0o700, parents=True, exist_ok=True)
+        problem = "" if os.access(MEAH_HOME, os.R_OK | os.W_OK | os.X_OK) else "it can not be written"
+    except OSError as error:
+        problem = str(error.strerror)
+    if problem:
+        raise MeahError(
+            "E_CONFIG",
+            f"MEAH_HOME ({MEAH_HOME}) can not be used: {problem}.",
+            hint="Set MEAH_HOME to a directory that this user may write, or leave it out for `var/` in the checkout.",
+        )
+
+
+_make_home()
 
 
 def _secret_key() -> str:
@@ -109,10 +129,26 @@ def _sqlite(database: dict[str, Any]) -> dict[str, Any]:
 
 
 def _database() -> dict[str, Any]:
-    database: dict[str, Any] = env.db_url("DATABASE_URL", default="sqlite:///db.sqlite3")
-    if database["ENGINE"] == "django.db.backends.sqlite3":
-        return _sqlite(database)
-    return database | {"CONN_HEALTH_CHECKS": True}
+    """Raises MeahError E_CONFIG, without the URL in it: that may hold a password."""
+    url = env.str("DATABASE_URL", default="") or "sqlite:///db.sqlite3"
+    try:
+        with warnings.catch_warnings():
+            # Its warning would print the URL in parts.
+            warnings.simplefilter("ignore")
+            database: dict[str, Any] = env.db_url_config(url)
+    except Exception:
+        database = {}
+    match database.get("ENGINE"), database.get("NAME"):
+        case "django.db.backends.sqlite3", str(name) if name and name != ":memory:":
+            return _sqlite(database)
+        case "django.db.backends.postgresql", str(name) if name:
+            return database | {"CONN_HEALTH_CHECKS": True}
+    raise MeahError(
+        "E_CONFIG",
+        "DATABASE_URL is not an address of a database that MEAH can use.",
+        hint="Write sqlite:///db.sqlite3 (a file in MEAH_HOME) or postgresql://user:password@host:5432/name; "
+        "special characters of a password as %XX.",
+    )
 
 
 DATABASES = {"default": _database()}
@@ -129,10 +165,10 @@ LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"
 USE_I18N = False
 USE_TZ = True
+FORMAT_MODULE_PATH = "meah_site.formats"
 
 STATIC_URL = "static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-STATIC_ROOT = MEAH_HOME / "static"
 WHITENOISE_USE_FINDERS = True  # `make run` serves without a collectstatic step
 
 SESSION_COOKIE_NAME = "meah_session"
@@ -150,4 +186,10 @@ CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}
 
 # JSON lines on stderr, redacted.
 LOGGING_CONFIG = "core.logs.configure"
-LOGGING = env.str("MEAH_LOG_LEVEL", default="info")
+LOGGING = env.str("MEAH_LOG_LEVEL", default="") or "info"
+if LOGGING not in LEVELS:
+    raise MeahError(
+        "E_CONFIG",
+        f"MEAH_LOG_LEVEL is {LOGGING[:40]!r}, which is no level.",
+        hint=f"Use one of {', '.join(LEVELS)}.",
+    )

@@ -7,12 +7,13 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 from django.urls import path
 
+from meah_site.installation import installation_id
 from meah_site.login_link import login_link
 
 
 def healthz(request: HttpRequest) -> JsonResponse:
-    """The process serves requests; nothing more is asked."""
-    return JsonResponse({"status": "ok"})
+    """The process serves requests, and whose it is; nothing more is asked."""
+    return JsonResponse({"status": "ok", "installation": installation_id()})
 
 
 def root(request: HttpRequest) -> HttpResponse:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ from django.utils import timezone
 from audit.services import record
 from core.errors import MeahError
 from workers.config import effective
-from workers.models import Worker
+from workers.models import Worker, WorkerQuerySet
 from workers.routing import Config
-from workers.workspace import Workspace
+from workers.workspace import Workspace, WorkspaceInfo, all_workspaces
 
 PURGE_BATCH = 500
 EMPTY_TEXTS: dict[str, Any] = {
@@ -41,27 +41,46 @@ def remove_workspace(worker: Worker) -> bool:
     Raises MeahError E_INVALID_REQUEST while it is queued or running.
     """
     worker.refresh_from_db(fields=["state", "workspace"])
+    refuse_active(worker)
+    removed = Workspace(workspace_root(effective()), worker.public_id).remove()
+    Worker.objects.filter(pk=worker.pk).update(workspace="")
+    return removed
+
+
+def refuse_active(worker: Worker) -> None:
+    """Raises MeahError E_INVALID_REQUEST while the worker is queued or running."""
     if worker.is_active:
         raise MeahError(
             "E_INVALID_REQUEST",
             f"{worker.public_id} is {worker.state}: its workspace is in use.",
             hint="Cancel it first with meah_cancel_agent; cleanupWorkspace there does both.",
         )
-    removed = Workspace(workspace_root(effective()), worker.public_id).remove()
-    Worker.objects.filter(pk=worker.pk).update(workspace="")
-    return removed
+
+
+def finished_workspaces(*, older_than_days: float) -> list[WorkspaceInfo]:
+    """The workspaces on disk whose workers ended before then, oldest worker first.
+
+    The disk is asked and not the column: a worker whose process died left a directory that no row names.
+    """
+    there = {info.worker_id: info for info in all_workspaces(workspace_root(effective()))}
+    ended = Worker.objects.finished().filter(finished_at__lt=_days_ago(older_than_days)).order_by("pk")
+    return [there[name] for name in ended.values_list("public_id", flat=True) if name in there]
 
 
 def remove_old_workspaces(*, older_than_days: float) -> list[str]:
     """Delete the workspaces of workers that ended before then; returns their ids."""
-    before = timezone.now() - timedelta(days=older_than_days)
-    workers = Worker.objects.finished().exclude(workspace="").filter(finished_at__lt=before)
-    return [worker.public_id for worker in workers if remove_workspace(worker)]
+    ids = [info.worker_id for info in finished_workspaces(older_than_days=older_than_days)]
+    return [worker.public_id for worker in Worker.objects.filter(public_id__in=ids) if remove_workspace(worker)]
+
+
+def past_retention(*, older_than_days: float) -> WorkerQuerySet:
+    """Workers that ended before then and still have their texts."""
+    return Worker.objects.finished().filter(finished_at__lt=_days_ago(older_than_days), purged_at__isnull=True)
 
 
 def purge_texts(*, older_than_days: float, principal: str) -> int:
     """Empty the texts of workers that ended before then; records and the chain stay. Returns how many."""
-    before = timezone.now() - timedelta(days=older_than_days)
+    before = _days_ago(older_than_days)
     total = 0
     while True:
         with transaction.atomic():
@@ -73,3 +92,11 @@ def purge_texts(*, older_than_days: float, principal: str) -> int:
             data = {"workers": len(batch), "endedBefore": before.isoformat()}
             record("worker.purged", principal=principal, data=data)
             total += len(batch)
+
+
+def _days_ago(days: float) -> datetime:
+    """Raises MeahError E_INVALID_REQUEST for a number of days that no calendar has."""
+    try:
+        return timezone.now() - timedelta(days=days)
+    except (OverflowError, ValueError):
+        raise MeahError("E_INVALID_REQUEST", f"{days} is no number of days.") from None

@@ -4,19 +4,62 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
+from typing import Final
 
 from core.canonical import utc_text
 from core.errors import JsonObject
 from workers.models import Worker, WorkerState
 from workers.schemas import MAX_PAGE_CHARS
 
+SUMMARY_FIELDS: Final = (
+    "workerId",
+    "label",
+    "role",
+    "state",
+    "provider",
+    "model",
+    "permissionProfile",
+    "timeoutMs",
+    "createdAt",
+    "startedAt",
+    "finishedAt",
+    "durationMs",
+    "contextTruncated",
+    "droppedContext",
+    "redactions",
+    "usage",
+    "cost",
+    "finishReason",
+    "error",
+)
+USAGE_FIELDS: Final = ("inputTokens", "outputTokens", "reasoningTokens")
+
 
 def worker_object(
     worker: Worker, *, offset: int = 0, limit: int = MAX_PAGE_CHARS, transcript: bool = False
 ) -> JsonObject:
     """The whole worker, with at most `limit` characters of its result from `offset`; what is unknown is None."""
-    data = worker_summary(worker) | {
+    data = worker_summary(worker) | {"result": _result(worker, offset, limit)}
+    if transcript:
+        data["transcript"] = worker.transcript
+    return data
+
+
+def worker_summary(worker: Worker) -> JsonObject:
+    """The short form: the same object without its result. Reads no column that holds a long text."""
+    return {
+        "workerId": worker.public_id,
+        "label": worker.label or None,
+        "role": worker.role,
+        "state": worker.state,
+        "provider": worker.provider,
+        "model": worker.model,
+        "permissionProfile": worker.permission_profile,
         "timeoutMs": worker.timeout_ms,
+        "createdAt": _time(worker.created_at),
+        "startedAt": _time(worker.started_at),
+        "finishedAt": _time(worker.finished_at),
+        "durationMs": worker.duration_ms,
         "contextTruncated": worker.context_truncated,
         "droppedContext": worker.dropped_context,
         "redactions": worker.redactions,
@@ -27,40 +70,21 @@ def worker_object(
         },
         "cost": cost_text(worker.cost),
         "finishReason": worker.finish_reason or None,
-        "result": _result(worker, offset, limit),
         "error": worker.error,
     }
-    if transcript:
-        data["transcript"] = worker.transcript
-    return data
 
 
-def worker_summary(worker: Worker) -> JsonObject:
-    """The short form: what it is and where it stands, without texts."""
-    return {
-        "workerId": worker.public_id,
-        "label": worker.label or None,
-        "role": worker.role,
-        "state": worker.state,
-        "provider": worker.provider,
-        "model": worker.model,
-        "permissionProfile": worker.permission_profile,
-        "createdAt": _time(worker.created_at),
-        "startedAt": _time(worker.started_at),
-        "finishedAt": _time(worker.finished_at),
-        "durationMs": worker.duration_ms,
-    }
-
-
-def not_started(error: JsonObject, *, label: str, role: str) -> JsonObject:
-    """An item of a parallel call that could not start: a worker without an id."""
-    return {
-        "workerId": None,
+def not_started(error: JsonObject, *, label: str, role: str, permission_profile: str) -> JsonObject:
+    """An item of a parallel call that could not start: a worker without an id, of which little else is known."""
+    known: JsonObject = {
         "label": label or None,
         "role": role,
         "state": WorkerState.FAILED.value,
+        "permissionProfile": permission_profile,
+        "usage": dict.fromkeys(USAGE_FIELDS),
         "error": error,
     }
+    return dict.fromkeys((*SUMMARY_FIELDS, "result")) | known
 
 
 def cost_text(cost: Decimal | None) -> str | None:

@@ -11,7 +11,7 @@ from workers.context_files import context_paths
 from workers.models import PermissionProfile
 from workers.prompt import ContextItem, Prompt, build
 from workers.roles import system_prompt
-from workers.routing import Choice, Config, choose
+from workers.routing import Choice, Config, choose, timeout_ms
 from workers.schemas import TaskIn
 
 
@@ -59,7 +59,13 @@ def refuse_secrets(arguments: Any) -> None:
 
 def prepare(task: TaskIn, config: Config) -> Prepared:
     """Raises MeahError: E_INVALID_REQUEST, E_PERMISSION, E_CONTEXT_LIMIT, E_PATH_ESCAPE, E_SANDBOX_UNAVAILABLE."""
-    _refuse_key_shaped(task)
+    refuse_key_shaped(
+        label=task.label,
+        expectedOutput=task.expected_output,
+        provider=task.provider or "",
+        model=task.model or "",
+        commands="\n".join(command if isinstance(command, str) else " ".join(command) for command in task.commands),
+    )
     _refuse_commands(task)
     choice = choose(
         config,
@@ -93,7 +99,7 @@ def prepare(task: TaskIn, config: Config) -> Prepared:
         label=task.label,
         role=task.role,
         permission_profile=task.permission_profile,
-        timeout_ms=task.timeout_ms or config.limits.timeout_ms,
+        timeout_ms=timeout_ms(config.limits, task.timeout_ms),
         redactions=texts.count,
     )
 
@@ -114,15 +120,9 @@ def _named(task: TaskIn) -> list[tuple[str, str]]:
     return [("", item) if isinstance(item, str) else (item.name, item.content) for item in task.context]
 
 
-def _refuse_key_shaped(task: TaskIn) -> None:
-    elsewhere = {
-        "label": task.label,
-        "expectedOutput": task.expected_output,
-        "provider": task.provider or "",
-        "model": task.model or "",
-        "commands": " ".join(command if isinstance(command, str) else " ".join(command) for command in task.commands),
-    }
-    for field, text in elsewhere.items():
+def refuse_key_shaped(**fields: str) -> None:
+    """Raises MeahError E_PERMISSION naming the first of these fields that holds something shaped like a key."""
+    for field, text in fields.items():
         if looks_like_key(text):
             raise MeahError(
                 "E_PERMISSION",

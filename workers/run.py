@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
+from typing import Final
 
 from audit.dbthread import in_db
 from core.errors import JsonObject, MeahError
 from core.logs import event
 from core.redaction import StreamRedactor, redact, redact_value
+from core.tasks import in_task
 from workers import services
 from workers.config import effective
 from workers.context_files import context_paths
@@ -17,109 +20,212 @@ from workers.endpoints import provider_for
 from workers.housekeeping import workspace_root
 from workers.models import PermissionProfile, Worker, WorkerState
 from workers.prompt import ContextItem, Prompt, build
-from workers.providers.base import Completion, CompletionRequest, ProviderFailure, RetryPolicy
+from workers.providers.base import Adaptation, Completion, CompletionRequest, ProviderFailure, RetryPolicy
 from workers.roles import system_prompt
-from workers.routing import Config, ProviderConfig
+from workers.routing import Config, Price, ProviderConfig
 from workers.services import Outcome
-from workers.workspace import Workspace
+from workers.workspace import RESULT_NAME, Workspace
 
 log = logging.getLogger("meah.workers")
 
-PARTIAL_EVERY_S = 0.5
+PARTIAL_EVERY_S: Final = 0.5
+# A provider keeps the deadline itself, and says then what it had; this is for one that does not.
+DEADLINE_GRACE_S: Final = 2.0
+# While the database refuses the end of a worker it is tried again; after that the pool's sweep says that it is lost.
+WRITE_AGAIN_AFTER_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-async def run_worker(worker: Worker, deadline: float) -> None:
-    """Run a started worker and write how it ended. Cancelling the task cancels the request, then writes `cancelled`."""
-    config = await in_db(effective)
-    try:
-        outcome = await _outcome(worker, config, deadline)
-    except asyncio.CancelledError:
-        await asyncio.shield(_finish(worker, await _cancelled(worker), config))
-        return
-    await _finish(worker, outcome, config)
+class WorkerRun:
+    """A started worker in a task of its own. The task never fails; its row says how the worker ended."""
 
+    def __init__(self, worker: Worker, deadline: float) -> None:
+        """`deadline` is in seconds of `time.monotonic`."""
+        self.worker = worker
+        self._deadline = deadline
+        self._config = Config()
+        self._prompt: Prompt | None = None
+        self._asking: asyncio.Task[Outcome] | None = None
+        self._cancelled = False
+        self.task = in_task(self._run(), name=f"worker-{worker.public_id}")
 
-async def _outcome(worker: Worker, config: Config, deadline: float) -> Outcome:
-    try:
-        return await _answer(worker, config, deadline)
-    except MeahError as error:
-        return _failed(worker, error, config)
-    except Exception as error:
-        event(log, "worker_failed_inside", level="error", worker=worker.public_id, exc_info=error)
-        return Outcome(
-            WorkerState.FAILED,
-            error=MeahError("E_UNAVAILABLE", "MEAH itself failed here; its log says more."),
+    def cancel(self) -> None:
+        """Abort the request; the row then says `cancelled`. Once the answer is there, nothing is left to cancel."""
+        self._cancelled = True
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def _run(self) -> None:
+        """What can be cancelled is a task by itself: a cancel never hits the writing of the row."""
+        self._asking = asyncio.create_task(self._outcome())
+        if self._cancelled:
+            self._asking.cancel()
+        try:
+            outcome = await self._asking
+        except asyncio.CancelledError:
+            outcome = Outcome(WorkerState.CANCELLED)
+        self._asking = None
+        await self._write(outcome)
+
+    async def _outcome(self) -> Outcome:
+        try:
+            self._config = await in_db(effective)
+            async with asyncio.timeout(self._deadline + DEADLINE_GRACE_S - time.monotonic()):
+                return await self._answer()
+        except TimeoutError:
+            return Outcome(WorkerState.TIMED_OUT, error=MeahError("E_TIMEOUT"))
+        except MeahError as error:
+            return self._failure(error)
+        except Exception as error:
+            event(log, "worker_failed_inside", level="error", worker=self.worker.public_id, exc_info=error)
+            inside = MeahError("E_UNAVAILABLE", "MEAH itself failed here; its log says more.", retryable=False)
+            return Outcome(WorkerState.FAILED, error=inside)
+
+    async def _answer(self) -> Outcome:
+        workspace = self._open_workspace()
+        self._prompt = self._build_prompt()
+        completion = await self._complete(self._prompt)
+        text, cut = self._stored(completion.text)
+        outcome = Outcome(
+            WorkerState.SUCCEEDED,
+            text=text,
+            text_truncated=cut or completion.truncated,
+            completion=completion,
+            usage=completion.usage,
+            price=self._price(),
+            transcript=self._transcript(completion.text),
+            notes=list(completion.notes),
+        )
+        if workspace is not None and self._writes_result:
+            try:
+                workspace.write(RESULT_NAME, redact(completion.text))
+            except MeahError as error:
+                # The answer is paid for: it stays, and the error says what is missing.
+                outcome.state, outcome.error = WorkerState.FAILED, error
+        return outcome
+
+    def _failure(self, error: MeahError) -> Outcome:
+        """A cut answer keeps the part that came, so that a person can see how far it got."""
+        state = WorkerState.TIMED_OUT if error.code == "E_TIMEOUT" else WorkerState.FAILED
+        outcome = Outcome(state, error=error)
+        if isinstance(error, ProviderFailure):
+            outcome.usage, outcome.price = error.usage, self._price()
+            outcome.text, _ = self._stored(error.partial_text)
+            outcome.text_truncated = bool(outcome.text)
+            outcome.transcript = self._transcript(error.partial_text)
+        return outcome
+
+    # -- workspace and prompt ---------------------------------------------------------------------------------------
+
+    @property
+    def _writes_result(self) -> bool:
+        return self.worker.permission_profile in (PermissionProfile.WORKSPACE_WRITE, PermissionProfile.WORKSPACE_EXEC)
+
+    @property
+    def _workspace(self) -> Workspace:
+        return Workspace(workspace_root(self._config), self.worker.public_id)
+
+    def _open_workspace(self) -> Workspace | None:
+        if self.worker.permission_profile == PermissionProfile.NONE:
+            return None
+        workspace = self._workspace
+        workspace.create()
+        for path, item in context_paths(self._items):
+            workspace.write(path, item.content)
+        return workspace
+
+    @property
+    def _items(self) -> list[ContextItem]:
+        return [ContextItem(item["name"], item["content"]) for item in self.worker.context]
+
+    def _build_prompt(self) -> Prompt:
+        worker = self.worker
+        return build(
+            task=worker.task,
+            system_prompt=system_prompt(worker.role, self._config.route(worker.role).system_prompt),
+            context=self._items,
+            constraints=worker.constraints,
+            expected_output=worker.expected_output,
+            max_context_chars=self._config.limits.max_context_chars,
         )
 
+    # -- provider ---------------------------------------------------------------------------------------------------
 
-async def _answer(worker: Worker, config: Config, deadline: float) -> Outcome:
-    workspace = _open_workspace(worker, config)
-    prompt = _prompt(worker, config)
-    completion = await _complete(worker, config, prompt, deadline)
-    text, cut = _stored(completion.text, config)
-    if worker.permission_profile in (PermissionProfile.WORKSPACE_WRITE, PermissionProfile.WORKSPACE_EXEC):
-        assert workspace is not None
-        workspace.write("result.md", redact(completion.text).encode())
-    return Outcome(
-        WorkerState.SUCCEEDED,
-        text=text,
-        text_truncated=cut or completion.truncated,
-        completion=completion,
-        transcript=_transcript(prompt, completion.text, config),
-        workspace="" if workspace is None else worker.public_id,
-        notes=completion.notes,
-    )
+    async def _complete(self, prompt: Prompt) -> Completion:
+        worker, limits = self.worker, self._config.limits
+        provider = provider_for(self._provider())
+        partial = Partial(worker.public_id)
+        try:
+            completion = await provider.complete(
+                CompletionRequest(worker.model, prompt.messages, worker.max_output_tokens, worker.temperature),
+                deadline=self._deadline,
+                retry=RetryPolicy(limits.max_retries, limits.retry_base_ms),
+                adaptations=await in_db(services.learned_adaptations, worker.provider, worker.model),
+                on_text=partial.add,
+            )
+        except ProviderFailure as error:
+            await self._learn(error.adaptations_learned)
+            raise
+        finally:
+            partial.close()
+            await provider.aclose()
+        await self._learn(completion.adaptations_learned)
+        return completion
 
+    async def _learn(self, adaptations: list[Adaptation]) -> None:
+        """A lesson that can not be stored costs the next worker a retry, and this one nothing."""
+        if not adaptations:
+            return
+        try:
+            await in_db(services.learn, self.worker.provider, self.worker.model, adaptations)
+        except Exception as error:
+            event(log, "adaptations_not_stored", level="warn", worker=self.worker.public_id, exc_info=error)
 
-def _open_workspace(worker: Worker, config: Config) -> Workspace | None:
-    if worker.permission_profile == PermissionProfile.NONE:
-        return None
-    workspace = Workspace(workspace_root(config), worker.public_id)
-    workspace.create()
-    for path, item in context_paths(_items(worker)):
-        workspace.write(path, item.content.encode())
-    return workspace
+    def _provider(self) -> ProviderConfig:
+        provider = self._config.provider(self.worker.provider)
+        if provider is None:
+            raise MeahError("E_CONFIG", f"The provider {self.worker.provider!r} is no longer configured.")
+        return provider
 
+    def _price(self) -> Price | None:
+        provider = self._config.provider(self.worker.provider)
+        return provider.prices.get(self.worker.model) if provider else None
 
-def _items(worker: Worker) -> list[ContextItem]:
-    return [ContextItem(item["name"], item["content"]) for item in worker.context]
+    # -- result -----------------------------------------------------------------------------------------------------
 
+    def _stored(self, text: str) -> tuple[str, bool]:
+        """Redacted first, cut second: half a key would pass the redaction."""
+        clean = redact(text)
+        limit = self._config.limits.max_result_chars
+        return clean[:limit], len(clean) > limit
 
-def _prompt(worker: Worker, config: Config) -> Prompt:
-    return build(
-        task=worker.task,
-        system_prompt=system_prompt(worker.role, config.route(worker.role).system_prompt),
-        context=_items(worker),
-        constraints=worker.constraints,
-        expected_output=worker.expected_output,
-        max_context_chars=config.limits.max_context_chars,
-    )
+    def _transcript(self, answer: str) -> JsonObject | None:
+        if not self._config.limits.retain_transcripts or self._prompt is None:
+            return None
+        transcript: JsonObject = redact_value({"messages": self._prompt.messages, "answer": answer})
+        return transcript
 
+    async def _write(self, outcome: Outcome) -> None:
+        outcome.workspace = self._leave_workspace(outcome)
+        for wait_s in (*WRITE_AGAIN_AFTER_S, None):
+            try:
+                await in_db(services.finish, self.worker, outcome)
+                return
+            except Exception as error:
+                event(log, "worker_end_not_written", level="error", worker=self.worker.public_id, exc_info=error)
+            if wait_s is not None:
+                await asyncio.sleep(wait_s)
 
-async def _complete(worker: Worker, config: Config, prompt: Prompt, deadline: float) -> Completion:
-    provider = provider_for(_provider_config(worker, config))
-    partial = Partial(worker.public_id)
-    try:
-        completion = await provider.complete(
-            CompletionRequest(worker.model, prompt.messages, worker.max_output_tokens, worker.temperature),
-            deadline=deadline,
-            retry=RetryPolicy(config.limits.max_retries, config.limits.retry_base_ms),
-            adaptations=await in_db(services.learned_adaptations, worker.provider, worker.model),
-            on_text=partial.add,
-        )
-    finally:
-        partial.close()
-        await provider.aclose()
-    if completion.adaptations_learned:
-        await in_db(services.learn, worker.provider, worker.model, completion.adaptations_learned)
-    return completion
-
-
-def _provider_config(worker: Worker, config: Config) -> ProviderConfig:
-    provider = config.provider(worker.provider)
-    if provider is None:
-        raise MeahError("E_CONFIG", f"The provider {worker.provider!r} is no longer configured.")
-    return provider
+    def _leave_workspace(self, outcome: Outcome) -> str:
+        """Remove it where the settings say so. Its name while it is there, else an empty string."""
+        if not self._workspace.exists():
+            return ""
+        if self._config.limits.cleanup_workspace_on_finish:
+            try:
+                self._workspace.remove()
+                return ""
+            except MeahError as error:
+                outcome.notes.append(f"The workspace could not be removed: {error.message}")
+        return self.worker.public_id
 
 
 class Partial:
@@ -144,49 +250,6 @@ class Partial:
     async def _show(self) -> None:
         await asyncio.sleep(max(0.0, self._shown_at + PARTIAL_EVERY_S - time.monotonic()))
         self._shown_at = time.monotonic()
-        await in_db(services.update_partial, self._public_id, self._text)
-
-
-def _stored(text: str, config: Config) -> tuple[str, bool]:
-    """Redacted first, cut second: half a key would pass the redaction."""
-    clean = redact(text)
-    limit = config.limits.max_result_chars
-    return clean[:limit], len(clean) > limit
-
-
-def _transcript(prompt: Prompt, answer: str, config: Config) -> JsonObject | None:
-    if not config.limits.retain_transcripts:
-        return None
-    transcript: JsonObject = redact_value({"messages": prompt.messages, "answer": answer})
-    return transcript
-
-
-def _failed(worker: Worker, error: MeahError, config: Config) -> Outcome:
-    """A cut answer keeps the part that came, so that a person can see how far it got."""
-    state = WorkerState.TIMED_OUT if error.code == "E_TIMEOUT" else WorkerState.FAILED
-    text, cut = "", False
-    if isinstance(error, ProviderFailure) and error.partial_text:
-        text, _ = _stored(error.partial_text, config)
-        cut = True
-    return Outcome(state, text=text, text_truncated=cut, error=error, workspace=_workspace_name(worker, config))
-
-
-async def _cancelled(worker: Worker) -> Outcome:
-    reason = (await in_db(services.get, worker.public_id)).cancel_reason
-    config = await in_db(effective)
-    return Outcome(
-        WorkerState.CANCELLED,
-        error=services.cancelled_error(reason),
-        workspace=_workspace_name(worker, config),
-    )
-
-
-def _workspace_name(worker: Worker, config: Config) -> str:
-    return worker.public_id if (workspace_root(config) / worker.public_id).exists() else ""
-
-
-async def _finish(worker: Worker, outcome: Outcome, config: Config) -> None:
-    if config.limits.cleanup_workspace_on_finish and outcome.workspace:
-        Workspace(workspace_root(config), worker.public_id).remove()
-        outcome.workspace = ""
-    await in_db(services.finish, worker, outcome)
+        # Whether people see it grow is no matter of the worker's.
+        with contextlib.suppress(Exception):
+            await in_db(services.update_partial, self._public_id, self._text)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from core.errors import MeahError
@@ -13,20 +14,31 @@ from workers.models import PermissionProfile, WorkerState
 from workers.roles import DEFAULT_ROLE, ROLES
 from workers.routing import MAX_OUTPUT_TOKENS_RANGE, TEMPERATURE_RANGE, TIMEOUT_MS_RANGE
 
-MAX_PARALLEL = 16
-MAX_WAIT_MS = 600_000
-DEFAULT_WAIT_MS = 50_000
-MAX_PAGE_CHARS = 40_000
-WORKER_ID_PATTERN = r"^w_[0-9a-f]{20}$"
+MAX_PARALLEL: Final = 16
+MAX_WAIT_MS: Final = 600_000
+DEFAULT_WAIT_MS: Final = 50_000
+MAX_PAGE_CHARS: Final = 40_000
+# All arguments together have at most 1 MiB; the gate sees to that.
+MAX_TEXT_CHARS: Final = 1_000_000
+WORKER_ID_PATTERN: Final = r"^w_[0-9a-f]{20}$"
+MAX_PROBLEMS: Final = 8
+_PLAIN_WORDS: Final = {
+    "extra_forbidden": "is not a field of this tool",
+    "missing": "is required",
+    "model_type": "Input should be an object",
+}
 
 # Closed lists of the models and roles, as enumerations in the schema.
 if TYPE_CHECKING:
-    RoleName = ProfileName = StateName = str
+    RoleName = str
+    ProfileName = str
+    StateName = str
 else:
     RoleName = Literal[tuple(ROLES)]
     ProfileName = Literal[tuple(PermissionProfile.values)]
     StateName = Literal[tuple(WorkerState.values)]
-WorkerId = Annotated[str, Field(pattern=WORKER_ID_PATTERN, description="From run, delegate, parallel or list.")]
+Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
+WorkerId = Annotated[str, Field(pattern=WORKER_ID_PATTERN, description="As run, delegate, parallel and list give it.")]
 
 
 class Arguments(BaseModel):
@@ -34,37 +46,64 @@ class Arguments(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel, populate_by_name=True, title=None)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_left_out(cls, data: Any) -> Any:
+        """Clients fill in null for what their user did not give."""
+        if not isinstance(data, dict):
+            return data
+        return {name: value for name, value in data.items() if value is not None or name not in _optional(cls)}
+
+
+@cache
+def _optional(schema: type[Arguments]) -> frozenset[str]:
+    return frozenset(str(field.alias) for field in schema.model_fields.values() if not field.is_required())
+
 
 ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 
 
 class ContextItemIn(Arguments):
-    name: str = Field(default="", max_length=200)
-    content: str
+    name: str = Field(default="", max_length=200, description="File name.")
+    content: Text = Field(description="Text.")
 
 
 class TaskIn(Arguments):
     """One bounded task."""
 
-    task: str = Field(min_length=1, description="What to do, self-contained: the worker sees nothing else.")
+    task: Text = Field(min_length=1, description="What to do, self-contained: the worker sees nothing else.")
     role: RoleName = Field(default=DEFAULT_ROLE, description="Picks the prompt and the route.")
-    provider: str | None = Field(default=None, max_length=32, description="Default: the role's route.")
-    model: str | None = Field(default=None, max_length=200, description="Default: the route's.")
-    context: list[str | ContextItemIn] = Field(
+    provider: str | None = Field(
+        default=None, max_length=32, description="Name from meah_list_models. Default: the role's route."
+    )
+    model: str | None = Field(default=None, max_length=200, description="One of the provider's. Default: the route's.")
+    context: list[Text | ContextItemIn] = Field(
         default=[], max_length=200, description="Material to work on, as text or {name, content}."
     )
-    constraints: list[str] = Field(default=[], max_length=50)
+    constraints: list[Text] = Field(default=[], max_length=50, description="Rules for the answer.")
     expected_output: str = Field(default="", max_length=10_000, description="Form of the answer.")
     timeout_ms: int | None = Field(
-        default=None, ge=TIMEOUT_MS_RANGE[0], le=TIMEOUT_MS_RANGE[1], description="Total budget."
+        default=None,
+        ge=TIMEOUT_MS_RANGE[0],
+        le=TIMEOUT_MS_RANGE[1],
+        description="Whole budget. Default: limits.timeoutMs.",
     )
-    max_output_tokens: int | None = Field(default=None, ge=MAX_OUTPUT_TOKENS_RANGE[0], le=MAX_OUTPUT_TOKENS_RANGE[1])
-    temperature: float | None = Field(default=None, ge=TEMPERATURE_RANGE[0], le=TEMPERATURE_RANGE[1])
+    max_output_tokens: int | None = Field(
+        default=None,
+        ge=MAX_OUTPUT_TOKENS_RANGE[0],
+        le=MAX_OUTPUT_TOKENS_RANGE[1],
+        description="Thinking included. Default: the route's.",
+    )
+    temperature: float | None = Field(
+        default=None, ge=TEMPERATURE_RANGE[0], le=TEMPERATURE_RANGE[1], description="Default: the route's."
+    )
     permission_profile: ProfileName = Field(
         default=PermissionProfile.READ_ONLY.value, description="What its workspace may do."
     )
-    commands: list[str | list[str]] = Field(default=[], max_length=100, description="Run first; needs workspace-exec.")
-    label: str = Field(default="", max_length=200, description="Your own name for it.")
+    commands: list[Text | list[Text]] = Field(
+        default=[], max_length=100, description="Run first; needs workspace-exec."
+    )
+    label: str = Field(default="", max_length=200, description="Your name for it.")
     dry_run: bool = Field(default=False, description="Show the prompt; start nothing.")
 
     @field_validator("task")
@@ -94,13 +133,15 @@ class DelegateIn(TaskIn):
 
 
 class ParallelIn(Arguments):
-    workers: list[TaskIn] = Field(min_length=1, max_length=MAX_PARALLEL)
+    workers: list[TaskIn] = Field(
+        min_length=1, max_length=MAX_PARALLEL, description="Tasks, each as meah_run_agent takes it."
+    )
     wait_ms: int = Field(default=DEFAULT_WAIT_MS, ge=0, le=MAX_WAIT_MS, description="How long to block.")
     aggregate_timeout_ms: int | None = Field(
         default=None,
         ge=TIMEOUT_MS_RANGE[0],
         le=TIMEOUT_MS_RANGE[1],
-        description="Then what is left is cancelled.",
+        description="Budget of them all: then what is left is cancelled. Default: none.",
     )
 
 
@@ -111,19 +152,21 @@ class ListModelsIn(Arguments):
 class GetIn(Arguments):
     worker_id: WorkerId
     include_transcript: bool = Field(default=False, description="Only where transcripts are retained.")
-    offset: int = Field(default=0, ge=0, description="First character of the result to return.")
+    offset: int = Field(default=0, ge=0, le=2**53 - 1, description="First character of the result to return.")
     limit: int = Field(default=MAX_PAGE_CHARS, ge=1, le=MAX_PAGE_CHARS, description="Characters.")
 
 
 class ListIn(Arguments):
-    state: StateName | None = None
-    limit: int = Field(default=20, ge=1, le=100)
-    cursor: str | None = Field(default=None, max_length=200, description="nextCursor of the page before.")
+    state: StateName | None = Field(default=None, description="Default: any.")
+    limit: int = Field(default=20, ge=1, le=100, description="Page size.")
+    cursor: str | None = Field(
+        default=None, max_length=200, description="nextCursor of the page before. Default: the newest."
+    )
 
 
 class CancelIn(Arguments):
     worker_id: WorkerId
-    reason: str = Field(default="", max_length=500)
+    reason: str = Field(default="", max_length=500, description="Kept with the record.")
     cleanup_workspace: bool = Field(default=False, description="Also delete its directory.")
 
     @field_validator("reason")
@@ -142,9 +185,11 @@ def parse(schema: type[ArgumentsT], arguments: Any) -> ArgumentsT:
         return schema.model_validate(arguments, by_alias=True, by_name=False)
     except ValidationError as error:
         problems = list(dict.fromkeys(_problem(item) for item in error.errors(include_url=False, include_input=False)))
+        more = len(problems) - MAX_PROBLEMS
+        told = [*problems[:MAX_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
         raise MeahError(
             "E_INVALID_REQUEST",
-            "Invalid arguments: " + "; ".join(problems[:8]) + ".",
+            "Invalid arguments: " + "; ".join(told) + ".",
             hint="Correct the named fields; the tool's inputSchema says what each accepts.",
             reason="arguments",
         ) from error
@@ -152,11 +197,13 @@ def parse(schema: type[ArgumentsT], arguments: Any) -> ArgumentsT:
 
 def _problem(item: Any) -> str:
     # A union reports one problem for each of its forms; the form's own name is of no use to the caller.
-    path = ".".join(str(part) for part in item["loc"] if str(part) not in {"str", "list[str]", "ContextItemIn"})
-    message = item["msg"].removeprefix("Value error, ")
-    if item["type"] == "extra_forbidden":
-        message = "is not a field of this tool"
-    return f"{path or 'arguments'}: {message}"
+    path = ".".join(visible(str(part)) for part in item["loc"] if not _is_form(str(part)))
+    message = _PLAIN_WORDS.get(item["type"]) or item["msg"].removeprefix("Value error, ")
+    return f"{path[:200] or 'arguments'}: {message}"
+
+
+def _is_form(part: str) -> bool:
+    return part == "ContextItemIn" or part.startswith(("str", "constrained-str", "list["))
 
 
 def input_schema(schema: type[Arguments]) -> dict[str, Any]:

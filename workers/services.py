@@ -8,33 +8,43 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from django.db import transaction
 from django.db.models.functions import Now
 
 from approvals.models import Call
 from approvals.processes import dead_among, ring_after_commit
+from approvals.services import is_halted
 from audit.services import NewEntry, record, record_many
 from core.errors import JsonObject, MeahError
-from workers.config import effective
+from core.redaction import redact_value
 from workers.models import Provider, ProviderModel, Worker, WorkerState
+from workers.objects import cost_text
 from workers.preparation import Prepared
-from workers.providers.base import Adaptation, Completion
+from workers.providers.base import Adaptation, Completion, Usage
+from workers.routing import Price
 
-MAX_PARTIAL_CHARS = 65_536
-SYSTEM = "system"
+MAX_PARTIAL_CHARS: Final = 65_536
+SYSTEM: Final = "system"
+# Left out of every query that does not show them.
+LONG_COLUMNS: Final = ("task", "context", "result", "partial", "transcript")
 
 
 @dataclass
 class Outcome:
-    """How a worker ended, as its runner knows it. `text` is redacted and cut already."""
+    """How a worker ended, as its runner knows it. `text` is redacted and cut already.
+
+    A cancelled one needs no error: it is made from the reason in the row.
+    """
 
     state: WorkerState
     text: str = ""
     text_truncated: bool = False
     error: MeahError | None = None
     completion: Completion | None = None
+    usage: Usage | None = None
+    price: Price | None = None
     transcript: JsonObject | None = None
     workspace: str = ""
     notes: list[str] = field(default_factory=list)
@@ -116,7 +126,9 @@ def _route(worker: Worker) -> JsonObject:
 
 def start_next(owner: str) -> Worker | None:
     """Claim the oldest queued worker of this process; None when there is none."""
-    for worker in Worker.objects.queued_for(owner)[:8]:
+    if is_halted():
+        return None
+    for worker in Worker.objects.queued_for(owner).defer(*LONG_COLUMNS)[:8]:
         with transaction.atomic():
             claimed = Worker.objects.filter(pk=worker.pk, state=WorkerState.QUEUED).update(
                 state=WorkerState.RUNNING, started_at=Now()
@@ -125,8 +137,7 @@ def start_next(owner: str) -> Worker | None:
                 ring_after_commit()
                 record("worker.started", principal=SYSTEM, subject=worker.public_id, data=_route(worker))
         if claimed:
-            worker.refresh_from_db()
-            return worker
+            return get(worker.public_id)
     return None
 
 
@@ -142,7 +153,9 @@ def update_partial(public_id: str, text: str) -> None:
 
 def finish(worker: Worker, outcome: Outcome) -> bool:
     """Write how a running worker ended. False when something else had ended it already."""
-    values = _outcome_values(worker, outcome)
+    if outcome.state == WorkerState.CANCELLED and outcome.error is None:
+        outcome.error = cancelled_error(get(worker.public_id).cancel_reason)
+    values = _outcome_values(outcome)
     with transaction.atomic():
         changed = Worker.objects.filter(pk=worker.pk, state=WorkerState.RUNNING).update(**values)
         if changed:
@@ -151,48 +164,53 @@ def finish(worker: Worker, outcome: Outcome) -> bool:
     return bool(changed)
 
 
-def _outcome_values(worker: Worker, outcome: Outcome) -> dict[str, Any]:
-    values: dict[str, Any] = {
+def _outcome_values(outcome: Outcome) -> dict[str, Any]:
+    cost = _cost(outcome)
+    return {
         "state": outcome.state,
         "finished_at": Now(),
         "partial": "",
         "result": outcome.text,
         "result_truncated": outcome.text_truncated,
-        "error": outcome.error.as_dict() if outcome.error else None,
+        "error": redact_value(outcome.error.as_dict()) if outcome.error else None,
         "transcript": outcome.transcript,
         "workspace": outcome.workspace,
         "notes": outcome.notes,
+        "cost": cost,
+        "currency": outcome.price.currency if outcome.price and cost is not None else "",
+        **_usage_values(outcome.usage),
+        **_completion_values(outcome.completion),
     }
-    completion = outcome.completion
-    if completion is not None:
-        values |= {
-            "finish_reason": completion.finish_reason,
-            "resolved_model": (completion.resolved_model or "")[:200],
-            "attempts": completion.attempts,
-            "waited_ms": completion.waited_ms,
-        }
-        if completion.usage is not None:
-            values |= {
-                "input_tokens": completion.usage.input_tokens,
-                "output_tokens": completion.usage.output_tokens,
-                "reasoning_tokens": completion.usage.reasoning_tokens,
-            }
-    cost, currency = _cost(worker, values)
-    return values | {"cost": cost, "currency": currency}
 
 
-def _cost(worker: Worker, values: dict[str, Any]) -> tuple[Decimal | None, str]:
+def _usage_values(usage: Usage | None) -> dict[str, Any]:
+    usage = usage or Usage()
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+    }
+
+
+def _completion_values(completion: Completion | None) -> dict[str, Any]:
+    if completion is None:
+        return {}
+    return {
+        "finish_reason": completion.finish_reason,
+        "resolved_model": (completion.resolved_model or "")[:200],
+        "attempts": completion.attempts,
+        "waited_ms": completion.waited_ms,
+    }
+
+
+def _cost(outcome: Outcome) -> Decimal | None:
     """Tokens times price, where all of both are known; otherwise unknown."""
-    provider = effective().provider(worker.provider)
-    price = provider.prices.get(worker.model) if provider else None
-    if price is None:
-        return None, ""
-    parts = [
-        _amount(price.input_per_million, values.get("input_tokens")),
-        _amount(price.output_per_million, values.get("output_tokens")),
-    ]
-    known = [part for part in parts if part is not None]
-    return (sum(known, Decimal(0)), price.currency) if len(known) == len(parts) else (None, "")
+    price, usage = outcome.price, outcome.usage
+    if price is None or usage is None:
+        return None
+    asked = _amount(price.input_per_million, usage.input_tokens)
+    said = _amount(price.output_per_million, usage.output_tokens)
+    return None if asked is None or said is None else asked + said
 
 
 def _amount(per_million: Decimal | None, tokens: int | None) -> Decimal | None:
@@ -205,9 +223,9 @@ def _finished_entry(worker: Worker, outcome: Outcome, values: dict[str, Any]) ->
     data: JsonObject = {
         "state": str(outcome.state),
         "resultChars": len(outcome.text),
-        "inputTokens": values.get("input_tokens"),
-        "outputTokens": values.get("output_tokens"),
-        "cost": None if values["cost"] is None else f"{values['cost'].normalize():f}",
+        "inputTokens": values["input_tokens"],
+        "outputTokens": values["output_tokens"],
+        "cost": cost_text(values["cost"]),
         "currency": values["currency"] or None,
     }
     if outcome.error is not None:
@@ -230,7 +248,7 @@ def request_cancel(worker: Worker, *, principal: str, reason: str = "") -> list[
         finished_at=Now(),
         cancel_requested_at=Now(),
         cancel_reason=reason[:500],
-        error=cancelled_error(reason).as_dict(),
+        error=redact_value(cancelled_error(reason).as_dict()),
     )
     ordered = ended or Worker.objects.filter(
         pk=worker.pk, state=WorkerState.RUNNING, cancel_requested_at__isnull=True
@@ -255,10 +273,16 @@ def cancel_many(public_ids: Iterable[str], *, principal: str, reason: str) -> No
     """Cancel several in one transaction of its own, for a caller that is not the gate."""
     with transaction.atomic():
         entries: list[NewEntry] = []
-        for worker in Worker.objects.active().filter(public_id__in=list(public_ids)):
+        for worker in Worker.objects.active().filter(public_id__in=list(public_ids)).defer(*LONG_COLUMNS):
             entries += request_cancel(worker, principal=principal, reason=reason)
         if entries:
             record_many(entries)
+
+
+def cancel_all(reason: str) -> None:
+    """Cancel whatever is active, of any process, as a halt does."""
+    if active := list(Worker.objects.active().values_list("public_id", flat=True)):
+        cancel_many(active, principal=SYSTEM, reason=reason)
 
 
 def cancelled_error(reason: str = "") -> MeahError:
@@ -275,11 +299,8 @@ def _entry(kind: str, worker: Worker, principal: str, data: JsonObject) -> NewEn
 def settle_orphans() -> int:
     """Fail the active workers of processes that have died. Nothing is resent. Returns how many there were."""
     owners = set(Worker.objects.active().order_by().values_list("owner", flat=True).distinct())
-    dead = dead_among(owners)
-    return sum(_settle_orphan(worker) for worker in Worker.objects.active().filter(owner__in=dead)) if dead else 0
-
-
-def _settle_orphan(worker: Worker) -> bool:
+    dead = dead_among(owners) if owners else set()
+    orphans = Worker.objects.active().filter(owner__in=dead).defer(*LONG_COLUMNS) if dead else ()
     error = MeahError(
         "E_UNAVAILABLE",
         "The MEAH process that ran this worker has ended; its answer, if any, is lost.",
@@ -287,9 +308,29 @@ def _settle_orphan(worker: Worker) -> bool:
         retryable=True,
         reason="process_died",
     )
+    return sum(_settle_orphan(worker, error) for worker in orphans)
+
+
+def settle_lost(owner: str, *, but: Iterable[str]) -> int:
+    """Fail the workers that this process calls running and does not run: their end could not be written.
+
+    `but` are those that it does run. Returns how many there were.
+    """
+    lost = Worker.objects.filter(owner=owner, state=WorkerState.RUNNING).exclude(public_id__in=list(but))
+    error = MeahError(
+        "E_UNAVAILABLE",
+        "MEAH could not write how this worker ended; its answer, if any, is lost.",
+        hint="See MEAH's log and `manage.py doctor`; then start it again.",
+        retryable=True,
+        reason="outcome_lost",
+    )
+    return sum(_settle_orphan(worker, error) for worker in lost.defer(*LONG_COLUMNS))
+
+
+def _settle_orphan(worker: Worker, error: MeahError) -> bool:
     with transaction.atomic():
         changed = Worker.objects.filter(pk=worker.pk, state__in=Worker.ACTIVE, owner=worker.owner).update(
-            state=WorkerState.FAILED, finished_at=Now(), error=error.as_dict()
+            state=WorkerState.FAILED, finished_at=Now(), partial="", error=error.as_dict()
         )
         if changed:
             ring_after_commit()

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from approvals.models import Call, EffectClass
-from approvals.processes import living
 from approvals.policy import Verdict
+from approvals.processes import living
 from approvals.targets import Applied, CallContext, CallRequest, Checked, ToolFacts
 from audit.dbthread import in_db
+from audit.services import NewEntry
 from core.errors import JsonObject, MeahError
+from core.redaction import redact_value
 from core.secrets import read_secret
 from workers import housekeeping, services
 from workers.config import effective
 from workers.models import Worker, WorkerState
 from workers.objects import not_started, worker_object, worker_summary
-from workers.preparation import Prepared, prepare, refuse_secrets
+from workers.preparation import Prepared, prepare, refuse_key_shaped, refuse_secrets
+from workers.repeats import RerunIn, task_of
 from workers.roles import ROLES
 from workers.routing import Config, ProviderConfig
 from workers.schemas import (
@@ -36,12 +39,12 @@ from workers.schemas import (
     parse,
 )
 
-SERVER = "meah"
+SERVER: Final = "meah"
 
-_input_schema = cache(input_schema)
-
-READ = ToolFacts(EffectClass.READ, recorded=False, local=True)
-WRITE = ToolFacts(EffectClass.WRITE, local=True)
+READ: Final = ToolFacts(EffectClass.READ, recorded=False, local=True)
+WRITE: Final = ToolFacts(EffectClass.WRITE, local=True)
+DESTRUCTIVE: Final = ToolFacts(EffectClass.DESTRUCTIVE, local=True)
+DELETING: Final = ToolFacts(EffectClass.DESTRUCTIVE)
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Started:
     """The workers of a start, in request order; an item that could not start is its error object instead."""
 
     items: list[Worker | JsonObject]
+    arguments: Arguments
 
     @property
     def public_ids(self) -> list[str]:
@@ -62,125 +66,181 @@ class DryRun:
     data: JsonObject
 
 
+@dataclass(frozen=True)
+class Cancelling:
+    """A worker that was told to end, if it had not ended before."""
+
+    public_id: str
+    arguments: CancelIn
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Arguments that were looked at; of a start also what is to be queued. What takes time is done by then."""
+
+    arguments: Any
+    items: list[Prepared | JsonObject] = field(default_factory=list)
+    rerun_of: Worker | None = None
+
+
+Apply = Callable[[CallRequest, Ready, Call | None, Verdict], Any]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One tool: its arguments, what policy may know of it, how it gets ready, what it does."""
+
+    schema: type[Arguments]
+    facts: ToolFacts
+    apply: Apply
+    prepare: Callable[[Any], Ready] = Ready
+
+
 class WorkersTarget:
     """Starts, cancels and reads are rows only; cleaning up deletes files, so it runs outside the transaction."""
 
     server = SERVER
 
     def __init__(self) -> None:
-        self._tools: dict[str, tuple[type[Arguments], ToolFacts, Callable[..., Any]]] = {
-            "meah_list_models": (ListModelsIn, READ, _list_models),
-            "meah_run_agent": (TaskIn, WRITE, _start_one),
-            "meah_delegate_task": (DelegateIn, WRITE, _start_one),
-            "meah_parallel_agents": (ParallelIn, WRITE, _start_many),
-            "meah_get_agent": (GetIn, READ, _get),
-            "meah_list_agents": (ListIn, READ, _list),
-            "meah_cancel_agent": (CancelIn, ToolFacts(EffectClass.DESTRUCTIVE, local=True), _cancel),
-            "meah_cleanup_workspace": (CleanupIn, ToolFacts(EffectClass.DESTRUCTIVE), _clean_up),
+        self._entries = {
+            "meah_list_models": _Entry(ListModelsIn, READ, _list_models),
+            "meah_run_agent": _Entry(TaskIn, WRITE, _start, _ready_one),
+            "meah_rerun_agent": _Entry(RerunIn, WRITE, _start, _ready_again),
+            "meah_delegate_task": _Entry(DelegateIn, WRITE, _start, _ready_one),
+            "meah_parallel_agents": _Entry(ParallelIn, WRITE, _start, _ready_many),
+            "meah_get_agent": _Entry(GetIn, READ, _get),
+            "meah_list_agents": _Entry(ListIn, READ, _list),
+            "meah_cancel_agent": _Entry(CancelIn, DESTRUCTIVE, _cancel, _ready_to_cancel),
+            "meah_cleanup_workspace": _Entry(CleanupIn, DELETING, _clean_up, _ready_to_clean_up),
         }
 
     def tools(self) -> Sequence[str]:
-        return list(self._tools)
+        return list(self._entries)
 
     def schema(self, tool: str) -> type[Arguments]:
-        return self._find(tool)[0]
+        return self._find(tool).schema
 
     def facts(self, tool: str, arguments: JsonObject) -> ToolFacts:
-        schema, facts, _ = self._find(tool)
-        facts = replace(facts, schema=_input_schema(schema))
-        # A dry run of one task makes nothing and calls no one: it is a read.
-        if arguments.get("dryRun") is True and issubclass(schema, TaskIn):
-            return replace(READ, schema=facts.schema)
-        return facts
+        """A start of nothing but dry runs makes nothing and calls no one: it is a read."""
+        entry = self._find(tool)
+        facts = READ if entry.facts == WRITE and _is_dry(arguments) else entry.facts
+        return replace(facts, schema=_schema_of(entry.schema))
 
     def check(self, request: CallRequest) -> Checked:
         """Defaults are made explicit, so that a rule can speak of them and a person sees them."""
+        entry = self._find(request.tool)
         refuse_secrets(request.arguments)
-        value = parse(self.schema(request.tool), request.arguments)
-        return Checked(value.model_dump(by_alias=True, exclude_none=True), value)
+        arguments = parse(entry.schema, request.arguments)
+        return Checked(arguments.model_dump(by_alias=True, exclude_none=True), entry.prepare(arguments))
 
     def needs(self, tool: str) -> Sequence[str]:
         return ()
 
     def apply(self, request: CallRequest, checked: Checked, call: Call | None, verdict: Verdict) -> Applied:
-        applied: Applied = self._find(request.tool)[2](request, checked.value, call, verdict)
+        applied: Applied = self._find(request.tool).apply(request, checked.value, call, verdict)
         return applied
 
     async def run(self, request: CallRequest, checked: Checked, context: CallContext) -> Any:
-        return await in_db(self._find(request.tool)[2], request, checked.value)
+        return await in_db(_clean_up_now, checked.value.arguments)
 
     def store(self, result: Any) -> Any:
         """Of workers only their ids are kept with the call: the workers keep everything else."""
         if isinstance(result, Started):
             return {"started": [item.public_id if isinstance(item, Worker) else item for item in result.items]}
-        if isinstance(result, Worker):
-            return {"worker": result.public_id}
+        if isinstance(result, Cancelling):
+            return {"cancelling": result.public_id}
         return result.data if isinstance(result, DryRun) else result
 
-    def revive(self, stored: Any) -> Any:
+    def revive(self, request: CallRequest, checked: Checked, stored: Any) -> Any:
+        arguments = checked.value.arguments
         if "started" in stored:
-            return Started([services.get(item) if isinstance(item, str) else item for item in stored["started"]])
-        return services.get(stored["worker"]) if "worker" in stored else stored
+            items = [services.get(item) if isinstance(item, str) else item for item in stored["started"]]
+            return Started(items, arguments)
+        return Cancelling(stored["cancelling"], arguments) if "cancelling" in stored else stored
 
-    def _find(self, tool: str) -> tuple[type[Arguments], ToolFacts, Callable[..., Any]]:
-        if tool not in self._tools:
+    def _find(self, tool: str) -> _Entry:
+        if tool not in self._entries:
             raise MeahError("E_NOT_FOUND", f"There is no tool named {tool!r}.")
-        return self._tools[tool]
+        return self._entries[tool]
+
+
+_schema_of = cache(input_schema)
 
 
 # -- starts ---------------------------------------------------------------------------------------------------------
 
 
-def _start_one(request: CallRequest, task: TaskIn, call: Call | None, verdict: Verdict) -> Applied:
+def _is_dry(arguments: JsonObject) -> bool:
+    items = arguments.get("workers", [arguments])
+    return (
+        isinstance(items, list)
+        and bool(items)
+        and all(isinstance(item, dict) and item.get("dryRun") is True for item in items)
+    )
+
+
+def _ready_one(task: TaskIn) -> Ready:
     prepared = prepare(task, effective())
-    if task.dry_run or call is None:
-        return Applied(DryRun(prepared.as_dry_run()))
-    worker, entry = services.enqueue(prepared, call=call, owner=request.owner, verdict=verdict.as_dict())
-    return Applied(Started([worker]), [entry], replaces_call_entries=True)
+    return Ready(task, [prepared.as_dry_run() if task.dry_run else prepared])
 
 
-def _start_many(request: CallRequest, arguments: ParallelIn, call: Call | None, verdict: Verdict) -> Applied:
-    assert call is not None
+def _ready_again(arguments: RerunIn) -> Ready:
+    original = services.get(arguments.worker_id)
+    return Ready(arguments, [prepare(task_of(original), effective())], rerun_of=original)
+
+
+def _ready_many(arguments: ParallelIn) -> Ready:
     config = effective()
+    return Ready(arguments, [_ready_or_error(task, config) for task in arguments.workers])
+
+
+def _ready_or_error(task: TaskIn, config: Config) -> Prepared | JsonObject:
+    try:
+        prepared = prepare(task, config)
+    except MeahError as error:
+        told = redact_value(error.as_dict())
+        return not_started(told, label=task.label, role=task.role, permission_profile=task.permission_profile)
+    return prepared.as_dry_run() if task.dry_run else prepared
+
+
+def _start(request: CallRequest, ready: Ready, call: Call | None, verdict: Verdict) -> Applied:
+    """Queue what is to be queued; what could not start, or only shows what would be, keeps its place."""
     items: list[Worker | JsonObject] = []
-    entries = []
-    for task in arguments.workers:
-        prepared = _prepared_or_error(task, config)
-        if isinstance(prepared, Prepared) and not task.dry_run:
-            worker, entry = services.enqueue(prepared, call=call, owner=request.owner, verdict=verdict.as_dict())
+    entries: list[NewEntry] = []
+    for item in ready.items:
+        if isinstance(item, Prepared):
+            assert call is not None
+            worker, entry = services.enqueue(
+                item, call=call, owner=request.owner, verdict=verdict.as_dict(), rerun_of=ready.rerun_of
+            )
             items.append(worker)
             entries.append(entry)
         else:
-            items.append(prepared.as_dry_run() if isinstance(prepared, Prepared) else prepared)
-    return Applied(Started(items), entries, replaces_call_entries=True)
-
-
-def _prepared_or_error(task: TaskIn, config: Config) -> Prepared | JsonObject:
-    try:
-        return prepare(task, config)
-    except MeahError as error:
-        return not_started(error.as_dict(), label=task.label, role=task.role)
+            items.append(item)
+    if isinstance(ready.arguments, TaskIn) and ready.arguments.dry_run:
+        return Applied(DryRun(ready.items[0]))  # type: ignore[arg-type]  # of a dry run it is the object
+    return Applied(Started(items, ready.arguments), entries, replaces_call_entries=True)
 
 
 # -- reads ----------------------------------------------------------------------------------------------------------
 
 
-def _get(request: CallRequest, arguments: GetIn, call: Call | None, verdict: Verdict) -> Applied:
+def _get(request: CallRequest, ready: Ready, call: Call | None, verdict: Verdict) -> Applied:
+    arguments: GetIn = ready.arguments
     worker = services.get(arguments.worker_id)
     return Applied(
         worker_object(worker, offset=arguments.offset, limit=arguments.limit, transcript=arguments.include_transcript)
     )
 
 
-def _list(request: CallRequest, arguments: ListIn, call: Call | None, verdict: Verdict) -> Applied:
-    workers = Worker.objects.order_by("-id")
+def _list(request: CallRequest, ready: Ready, call: Call | None, verdict: Verdict) -> Applied:
+    arguments: ListIn = ready.arguments
+    workers = Worker.objects.order_by("-pk").defer(*services.LONG_COLUMNS)
     if arguments.state:
         workers = workers.filter(state=arguments.state)
     if arguments.cursor:
         workers = workers.filter(pk__lt=_from_cursor(arguments.cursor))
-    page = list(
-        workers.order_by("-pk").defer("task", "context", "result", "partial", "transcript")[: arguments.limit + 1]
-    )
+    page = list(workers[: arguments.limit + 1])
     more = len(page) > arguments.limit
     page = page[: arguments.limit]
     return Applied(
@@ -209,7 +269,7 @@ def _from_cursor(cursor: str) -> int:
     )
 
 
-def _list_models(request: CallRequest, arguments: ListModelsIn, call: Call | None, verdict: Verdict) -> Applied:
+def _list_models(request: CallRequest, ready: Ready, call: Call | None, verdict: Verdict) -> Applied:
     config = effective()
     limits = config.limits
     mine = Worker.objects.filter(owner=request.owner)
@@ -245,7 +305,7 @@ def _provider_object(provider: ProviderConfig) -> JsonObject:
         "models": list(provider.models),
         "private": provider.private,
         "keyVariable": provider.api_key_env or None,
-        "keySet": bool(provider.api_key_env and read_secret(provider.api_key_env)) or not provider.api_key_env,
+        "keySet": read_secret(provider.api_key_env) is not None if provider.api_key_env else None,
     }
 
 
@@ -264,13 +324,28 @@ def _role_object(role: str, config: Config) -> JsonObject:
 # -- ends -----------------------------------------------------------------------------------------------------------
 
 
-def _cancel(request: CallRequest, arguments: CancelIn, call: Call | None, verdict: Verdict) -> Applied:
+def _ready_to_cancel(arguments: CancelIn) -> Ready:
+    refuse_key_shaped(reason=arguments.reason)
+    return Ready(arguments)
+
+
+def _cancel(request: CallRequest, ready: Ready, call: Call | None, verdict: Verdict) -> Applied:
+    arguments: CancelIn = ready.arguments
     worker = services.get(arguments.worker_id)
     entries = services.request_cancel(worker, principal=request.principal, reason=arguments.reason)
-    return Applied(worker, entries)
+    return Applied(Cancelling(worker.public_id, arguments), entries)
 
 
-def _clean_up(request: CallRequest, arguments: CleanupIn) -> JsonObject:
+def _ready_to_clean_up(arguments: CleanupIn) -> Ready:
+    housekeeping.refuse_active(services.get(arguments.worker_id))
+    return Ready(arguments)
+
+
+def _clean_up(request: CallRequest, ready: Ready, call: Call | None, verdict: Verdict) -> Applied:
+    raise NotImplementedError("files are deleted outside of the transaction, by `run`")
+
+
+def _clean_up_now(arguments: CleanupIn) -> JsonObject:
     worker = services.get(arguments.worker_id)
     removed = housekeeping.remove_workspace(worker)
     return {"workerId": worker.public_id, "removed": removed}

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from approvals.governor import submit
+from approvals.governor import Outcome, submit
 from approvals.targets import CallRequest
 from approvals.tool import Caller, Handler, Tool
 from audit.dbthread import in_db
 from core.errors import JsonObject, MeahError
-from workers import housekeeping, services
+from core.tasks import in_task
+from workers import services
 from workers.models import Worker, WorkerState
-from workers.objects import worker_object, worker_summary
+from workers.objects import worker_object
 from workers.pool import Pool
 from workers.schemas import (
     DEFAULT_WAIT_MS,
+    MAX_PAGE_CHARS,
     Arguments,
     CancelIn,
     CleanupIn,
@@ -29,11 +31,14 @@ from workers.schemas import (
     TaskIn,
     input_schema,
 )
-from workers.target import SERVER, DryRun, Started
+from workers.target import SERVER, Cancelling, DryRun, Started
 
-PROGRESS_EVERY_S = 10.0
-GRACE_MS = 5_000
-POLL_HINT = "Still at work: poll meah_get_agent with this workerId."
+PROGRESS_EVERY_S: Final = 10.0
+GRACE_MS: Final = 5_000
+# How long the end of a cancelled worker is waited for, so that the answer can show it.
+CANCELLED_WITHIN_S: Final = 3.0
+ENDED_BADLY: Final = frozenset({WorkerState.FAILED, WorkerState.CANCELLED, WorkerState.TIMED_OUT})
+POLL_HINT: Final = "Still at work: poll meah_get_agent with this workerId."
 
 
 class WorkerTools:
@@ -46,43 +51,39 @@ class WorkerTools:
         return await _data("meah_list_models", arguments, caller)
 
     async def run(self, arguments: JsonObject, caller: Caller) -> JsonObject:
-        started = await _started("meah_run_agent", arguments, caller)
-        if isinstance(started, DryRun):
-            return started.data
-        await self.pool.look()
-        return (await self._objects(started))[0]
+        started = await self._started("meah_run_agent", arguments, caller)
+        if not isinstance(started, Started):
+            return started
+        return (await self._results(started, 0, caller))[0]
 
     async def delegate(self, arguments: JsonObject, caller: Caller) -> JsonObject:
-        started = await _started("meah_delegate_task", arguments, caller)
-        if isinstance(started, DryRun):
-            return started.data
-        worker = started.items[0]
-        assert isinstance(worker, Worker)
-        wait_ms = arguments.get("waitMs")
-        if wait_ms is None:
-            wait_ms = min(worker.timeout_ms + GRACE_MS, DEFAULT_WAIT_MS)
-        await self._wait(started, wait_ms / 1000, caller)
-        result = (await self._objects(started))[0]
-        if result["state"] in (WorkerState.FAILED, WorkerState.CANCELLED, WorkerState.TIMED_OUT):
+        started = await self._started("meah_delegate_task", arguments, caller)
+        if not isinstance(started, Started):
+            return started
+        result = (await self._results(started, _delegate_wait_ms(started) / 1000, caller))[0]
+        if result["state"] in ENDED_BADLY:
             raise _worker_failed(result)
         return result
 
     async def parallel(self, arguments: JsonObject, caller: Caller) -> JsonObject:
-        started = await _started("meah_parallel_agents", arguments, caller)
-        assert isinstance(started, Started)
-        wait_s = arguments.get("waitMs", DEFAULT_WAIT_MS) / 1000
-        aggregate_ms = arguments.get("aggregateTimeoutMs")
-        if aggregate_ms is None:
-            await self._wait(started, wait_s, caller)
-        else:
-            await self._wait_or_cancel(started, wait_s, aggregate_ms / 1000, caller)
-        results = await self._objects(started)
+        begun = time.monotonic()
+        started = await self._started("meah_parallel_agents", arguments, caller)
+        if not isinstance(started, Started):
+            return started
+        assert isinstance(started.arguments, ParallelIn)
+        wait_s = started.arguments.wait_ms / 1000
+        aggregate_ms = started.arguments.aggregate_timeout_ms
+        if aggregate_ms is not None:
+            left_s = max(0.0, begun + aggregate_ms / 1000 - time.monotonic())
+            # It goes on when the answer has gone out before it ran down.
+            in_task(self._expire(started, left_s, caller), name="expire-workers")
+            wait_s = wait_s if wait_s < left_s else left_s + CANCELLED_WITHIN_S
+        results = await self._results(started, wait_s, caller)
         states = [result.get("state") for result in results]
-        ended_badly = (WorkerState.FAILED, WorkerState.CANCELLED, WorkerState.TIMED_OUT)
         return {
             "results": results,
             "succeeded": states.count(WorkerState.SUCCEEDED),
-            "failed": sum(state in ended_badly for state in states),
+            "failed": sum(state in ENDED_BADLY for state in states),
         }
 
     async def get(self, arguments: JsonObject, caller: Caller) -> JsonObject:
@@ -93,56 +94,80 @@ class WorkerTools:
 
     async def cancel(self, arguments: JsonObject, caller: Caller) -> JsonObject:
         """The order is a row; here we wait a moment so that the answer can show the end of it."""
-        worker = await _submit("meah_cancel_agent", arguments, caller)
-        await self.pool.look()
-        worker = await in_db(services.get, worker.public_id)
-        for _ in range(20):
-            if not worker.is_active:
-                break
-            await asyncio.sleep(0.1)
-            worker = await in_db(services.get, worker.public_id)
-        if arguments.get("cleanupWorkspace") and not worker.is_active:
-            await in_db(housekeeping.remove_workspace, worker)
-        return await in_db(worker_object, worker)
+        outcome = await _submit("meah_cancel_agent", arguments, caller)
+        if outcome.approval is not None:
+            return outcome.approval
+        cancelling: Cancelling = outcome.result
+        public_id = cancelling.public_id
+        await self.pool.wait([public_id], CANCELLED_WITHIN_S)
+        worker = await in_db(services.get, public_id)
+        if worker.is_active:
+            more = "cleanupWorkspace was not done yet. " if cancelling.arguments.cleanup_workspace else ""
+            return worker_object(worker) | {"next": f"It is told to stop. {more}Poll meah_get_agent."}
+        if cancelling.arguments.cleanup_workspace:
+            await _submit("meah_cleanup_workspace", {"workerId": public_id}, caller)
+        return worker_object(worker)
 
     async def clean_up(self, arguments: JsonObject, caller: Caller) -> JsonObject:
         return await _data("meah_cleanup_workspace", arguments, caller)
 
-    async def _objects(self, started: Started) -> list[JsonObject]:
-        return await in_db(_read_back, started)
+    async def _started(self, tool: str, arguments: JsonObject, caller: Caller) -> Started | JsonObject:
+        """Queue what was asked for; of a dry run, or where a person has to approve it first, the answer to give.
 
-    async def _wait(self, started: Started, wait_s: float, caller: Caller) -> None:
-        """Wait for the workers, telling the client every ten seconds; a cancelled call cancels them."""
-        beat = asyncio.create_task(_heartbeat(started, caller))
+        A call that is taken back meanwhile takes its workers with it.
+        """
+        self.pool.check_open()
+        submitting = in_task(_submit(tool, arguments, caller), name=f"start-{tool}")
         try:
-            await self.pool.wait(started.public_ids, wait_s)
+            outcome = await asyncio.shield(submitting)
         except asyncio.CancelledError:
-            if not caller.gave_up():
-                await asyncio.shield(self._cancel(started, caller, "the client cancelled the call"))
+            if caller.cancelled_on_purpose():
+                in_task(self._take_back(submitting, caller), name="take-back")
+            raise
+        if outcome.approval is not None:
+            return outcome.approval
+        started: Started | DryRun = outcome.result
+        return started.data if isinstance(started, DryRun) else started
+
+    async def _take_back(self, submitting: asyncio.Task[Outcome], caller: Caller) -> None:
+        try:
+            outcome = await submitting
+        except MeahError:
+            return
+        if isinstance(outcome.result, Started):
+            await self._cancel(outcome.result, caller, "the client cancelled the call")
+
+    async def _results(self, started: Started, wait_s: float, caller: Caller) -> list[JsonObject]:
+        """Wait for the workers, telling the client every ten seconds, and say where everything stands then.
+
+        A call that is taken back cancels its workers.
+        """
+        beat = in_task(_heartbeat(started, caller), name="heartbeat")
+        try:
+            await self.pool.look()
+            if wait_s > 0:
+                await self.pool.wait(started.public_ids, wait_s)
+            return await in_db(_read_back, started)
+        except asyncio.CancelledError:
+            if caller.cancelled_on_purpose():
+                in_task(self._cancel(started, caller, "the client cancelled the call"), name="cancel-workers")
             raise
         finally:
             beat.cancel()
 
-    async def _wait_or_cancel(self, started: Started, wait_s: float, aggregate_s: float, caller: Caller) -> None:
-        """The aggregate's clock goes on when the answer has gone out before it ran down."""
-        expiry = asyncio.create_task(self._expire(started, aggregate_s, caller))
-        _background.add(expiry)
-        expiry.add_done_callback(_background.discard)
-        await self._wait(started, min(wait_s, aggregate_s + 2.0), caller)
-
-    async def _expire(self, started: Started, aggregate_s: float, caller: Caller) -> None:
-        await asyncio.sleep(aggregate_s)
-        await self._cancel(started, caller, f"aggregateTimeoutMs of {round(aggregate_s * 1000)} ms ran out")
+    async def _expire(self, started: Started, left_s: float, caller: Caller) -> None:
+        """Cancel what is left at that time; nothing when all have ended before."""
+        assert isinstance(started.arguments, ParallelIn)
+        await self.pool.wait(started.public_ids, left_s)
+        budget_ms = started.arguments.aggregate_timeout_ms
+        await self._cancel(started, caller, f"aggregateTimeoutMs of {budget_ms} ms ran out")
 
     async def _cancel(self, started: Started, caller: Caller, reason: str) -> None:
         await in_db(services.cancel_many, started.public_ids, principal=caller.principal, reason=reason)
         await self.pool.look()
 
 
-_background: set[asyncio.Task[None]] = set()
-
-
-async def _submit(tool: str, arguments: JsonObject, caller: Caller) -> Any:
+async def _submit(tool: str, arguments: JsonObject, caller: Caller) -> Outcome:
     return await submit(
         CallRequest(
             principal=caller.principal,
@@ -151,31 +176,45 @@ async def _submit(tool: str, arguments: JsonObject, caller: Caller) -> Any:
             arguments=arguments,
             door="mcp",
             owner=caller.owner,
+            run=caller.run,
+            step=caller.step,
+            user_id=caller.user_id,
         )
     )
 
 
 async def _data(tool: str, arguments: JsonObject, caller: Caller) -> JsonObject:
-    data: JsonObject = await _submit(tool, arguments, caller)
+    outcome = await _submit(tool, arguments, caller)
+    data: JsonObject = outcome.result if outcome.approval is None else outcome.approval
     return data
 
 
-async def _started(tool: str, arguments: JsonObject, caller: Caller) -> Started | DryRun:
-    started: Started | DryRun = await _submit(tool, arguments, caller)
-    return started
+def _delegate_wait_ms(started: Started) -> int:
+    (worker,), arguments = started.items, started.arguments
+    assert isinstance(worker, Worker) and isinstance(arguments, DelegateIn)
+    if arguments.wait_ms is not None:
+        return arguments.wait_ms
+    return min(worker.timeout_ms + GRACE_MS, DEFAULT_WAIT_MS)
 
 
 def _read_back(started: Started) -> list[JsonObject]:
-    """Finished workers whole, unfinished ones as summaries that say how to go on."""
-    rows = {worker.public_id: worker for worker in Worker.objects.filter(public_id__in=started.public_ids)}
-    results = []
-    for item in started.items:
-        if isinstance(item, Worker):
-            worker = rows[item.public_id]
-            results.append(worker_summary(worker) | {"next": POLL_HINT} if worker.is_active else worker_object(worker))
-        else:
-            results.append(item)
-    return results
+    """Where everything stands now, in request order. One answer carries no more result text than one page."""
+    workers = Worker.objects.filter(public_id__in=started.public_ids).defer("task", "context", "partial", "transcript")
+    rows = {worker.public_id: worker for worker in workers}
+    limit = _fair_limit([len(worker.result) for worker in rows.values()])
+    return [_shown(rows[item.public_id], limit) if isinstance(item, Worker) else item for item in started.items]
+
+
+def _shown(worker: Worker, limit: int) -> JsonObject:
+    return worker_object(worker, limit=limit) | ({"next": POLL_HINT} if worker.is_active else {})
+
+
+def _fair_limit(lengths: list[int]) -> int:
+    """How much each result may say, so that all together fit on a page: short ones leave their rest to the others."""
+    room, waiting = MAX_PAGE_CHARS, sorted(lengths)
+    while waiting and waiting[0] <= room // len(waiting):
+        room -= waiting.pop(0)
+    return room // len(waiting) if waiting else MAX_PAGE_CHARS
 
 
 def _worker_failed(worker: JsonObject) -> MeahError:
@@ -217,11 +256,11 @@ def _tool(handlers: WorkerTools, spec: _Spec) -> Tool:
     return Tool(name, title, description, input_schema(schema), handler(handlers), **hints)
 
 
-_STARTS = {"open_world": True}
-_READS = {"read_only": True}
-_ENDS = {"destructive": True, "idempotent": True}
+_STARTS: Final = {"open_world": True}
+_READS: Final = {"read_only": True}
+_ENDS: Final = {"destructive": True, "idempotent": True}
 
-_SPECS: tuple[_Spec, ...] = (
+_SPECS: Final[tuple[_Spec, ...]] = (
     (
         "meah_list_models",
         "List models and limits",
@@ -237,11 +276,11 @@ _SPECS: tuple[_Spec, ...] = (
         TaskIn,
         lambda tools: tools.run,
         _STARTS,
-        "Start one external LLM worker (GLM and others) and return its workerId at once; read it later with "
-        "meah_get_agent. Use for work that may run long; meah_delegate_task waits for the answer, "
-        "meah_parallel_agents takes several. The worker has no tools and sees only this call: its answer is data "
-        "to review. Costs provider tokens. E_INVALID_REQUEST names unknown providers, models or fields; "
-        "E_CONTEXT_LIMIT a task that is too long.",
+        "Start one external LLM worker (GLM and others) and return it at once, unfinished; read it later by its "
+        "workerId with meah_get_agent. For work that may run long; meah_delegate_task waits for the answer, "
+        "meah_parallel_agents takes several. The worker has no tools and sees only this call; its answer is data "
+        "to review. Spends provider tokens. E_INVALID_REQUEST: a wrong field, provider or model; E_PERMISSION: a "
+        "key in the arguments; E_CONTEXT_LIMIT: the task is too long.",
     ),
     (
         "meah_delegate_task",
@@ -249,9 +288,10 @@ _SPECS: tuple[_Spec, ...] = (
         DelegateIn,
         lambda tools: tools.delegate,
         _STARTS,
-        "Delegate one bounded task to an external LLM and wait for its result: a second opinion, a draft, a review, "
-        "a summary. Past waitMs it returns a summary; poll meah_get_agent then. Failure: the worker's error, "
-        "with the worker in details.worker. Costs provider tokens; arguments as meah_run_agent.",
+        "Delegate one task to an external LLM worker and wait for its result: a second opinion, a draft, a review, "
+        "a summary. Past waitMs it returns the worker unfinished; poll meah_get_agent then. A worker that fails is "
+        "this call's error, with the worker in details.worker. Spends provider tokens; arguments and errors as "
+        "meah_run_agent.",
     ),
     (
         "meah_parallel_agents",
@@ -259,8 +299,9 @@ _SPECS: tuple[_Spec, ...] = (
         ParallelIn,
         lambda tools: tools.parallel,
         _STARTS,
-        "Run 1 to 16 tasks at once on external LLMs and wait: {results, succeeded, failed} in request order; "
-        "one failing does not stop the others. What is unfinished after waitMs comes back as a summary to poll.",
+        "Run 1 to 16 tasks at once on external LLMs and wait: {results, succeeded, failed} in request order. One "
+        "that fails, or can not start (workerId null), does not stop the others. What is unfinished after waitMs "
+        "runs on: poll meah_get_agent. Spends provider tokens.",
     ),
     (
         "meah_get_agent",
@@ -269,7 +310,8 @@ _SPECS: tuple[_Spec, ...] = (
         lambda tools: tools.get,
         _READS,
         "Read one worker: state, result, usage, cost, error; as often as wanted. Long results in pages: pass "
-        "result.nextOffset as offset. Texts are kept 30 days by default. Unknown id: E_NOT_FOUND.",
+        "result.nextOffset as offset until it is null. Records stay, texts for 30 days by default. Unknown id: "
+        "E_NOT_FOUND.",
     ),
     (
         "meah_list_agents",
@@ -277,8 +319,8 @@ _SPECS: tuple[_Spec, ...] = (
         ListIn,
         lambda tools: tools.list_agents,
         _READS,
-        "List workers newest first, without their texts: to find a workerId or see what runs. "
-        "More pages by nextCursor.",
+        "List workers newest first, without their results: to find a workerId or see what runs; meah_get_agent reads "
+        "one. More pages by nextCursor.",
     ),
     (
         "meah_cancel_agent",
@@ -286,8 +328,8 @@ _SPECS: tuple[_Spec, ...] = (
         CancelIn,
         lambda tools: tools.cancel,
         _ENDS,
-        "Cancel a queued or running worker for good; tokens spent stay spent. A finished one stays as it is. "
-        "To only delete files use meah_cleanup_workspace.",
+        "Cancel a queued or running worker for good; tokens spent stay spent. Returns the worker; a finished one "
+        "stays as it is. To only delete files use meah_cleanup_workspace. Unknown id: E_NOT_FOUND.",
     ),
     (
         "meah_cleanup_workspace",
@@ -295,7 +337,7 @@ _SPECS: tuple[_Spec, ...] = (
         CleanupIn,
         lambda tools: tools.clean_up,
         _ENDS,
-        "Delete a finished worker's directory for good; its record and result stay. Queued or running: "
-        "E_INVALID_REQUEST, cancel it first.",
+        "Delete a finished worker's directory for good; its record and result stay; a repeat succeeds. Queued or "
+        "running: E_INVALID_REQUEST, use meah_cancel_agent first.",
     ),
 )

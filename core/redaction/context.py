@@ -1,44 +1,33 @@
-"""Rules of layer 2 that go by context: the name of a credential, a sign, and then a value that could be one."""
+"""Rules of layer 2 that go by context: the name of a credential, a sign, and a value that could be one."""
 
+# ruff: noqa: S105  # patterns, no passwords
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from core.redaction.rules import Check, Rule
-
-# What stands where a value would, in code, templates and manuals.
-_TEMPLATE: Final = re.compile(
-    rb"\$\{|\$\(|\{\{|\}\}|%\(|%s|^[%(&@*/~]|^\./|^[$#]?\{|^\$[A-Za-z_]+$|<[A-Za-z_]|\*\*\*|\.\.\.|\xe2\x80\xa6"
-    rb"|\($|://|^\d{4}-\d\d-\d\d|^(?:arn|vault|projects|env|file|ref)[:/]"
+from core.redaction.values import (
+    is_bare_password,
+    is_bare_secret,
+    is_cookie,
+    is_header_value,
+    is_quoted_password,
+    is_quoted_secret,
+    is_shell_value,
+    is_user_and_password,
+    is_userinfo,
 )
-_PLACEHOLDERS: Final = frozenset(
-    b"password passwd pass pwd passphrase secret token apikey api_key api-key credential credentials none null nil true"
-    b" false undefined empty string str text bytes number boolean changeme change-me changeit example redacted hidden"
-    b" required optional placeholder default user admin root test postgres username secretstr".split()
-)
-_PROSE: Final = re.compile(
-    rb"(?i)(?:^|[\s_.-])(?:your|my|enter|must|the|is|are|at|least|for|with|invalid|wrong|missing|field|please|cannot"
-    rb"|should|here|example|placeholder|changeme|insert|replace|dummy|redacted)(?:$|[\s_.-])"
-)
-# Digits in these words say nothing.
-_KNOWN_WORDS: Final = re.compile(
-    rb"(?i)sha-?\d+|md[45]|base-?\d+|utf-?\d+|oauth-?2|argon2\w*|pbkdf2\w*|u?int\d+\w*|float\d+|x509|ed25519"
-    rb"|[rhe]s256|http2|ipv[46]|p256|aes-?\d+\w*|v\d+\b|_\d+\b|[a-z]\d\b"
-)
-_PATH: Final = re.compile(rb"[A-Za-z_$][A-Za-z0-9_]*(?:(?:\.|::|->|/|-)[A-Za-z_][A-Za-z0-9_]*)+")
-_NAME: Final = re.compile(rb"[A-Za-z_$][A-Za-z0-9_]*")
-_DIGITS: Final = re.compile(rb"\d")
-_LETTERS: Final = re.compile(rb"[A-Za-z]")
-_SYMBOLS: Final = re.compile(rb"[!@#$%^*?+~]")
-_MARK: Final = b"[redacted:"
-_MARK_CUT_OFF: Final = re.compile(rb"\[(?:r(?:e(?:d(?:a(?:c(?:t(?:ed?)?)?)?)?)?)?)?$")
 
 _PASSWORD: Final = r"(?i:pass(?:word|wd|phrase|code)|pwd)"
 _SECRET: Final = (
     r"(?i:secret|token|api[_-]?key|credentials?|authorization|secret[_-]key[_-]base"
     r"|(?:access|secret|private|auth|signing|encryption|account|master|session|shared|service|client)[_-]?key)"
 )
+_SHELL_NAME: Final = (
+    r"(?:PASS(?:WORD|WD|PHRASE)|_PASS|PWD|SECRET|TOKEN|API_?KEY|CREDENTIALS?|SECRET_KEY_BASE"
+    r"|(?:ACCESS|SECRET|PRIVATE|AUTH|SIGNING|ENCRYPTION|ACCOUNT|MASTER|SESSION|SHARED|SERVICE|CLIENT)_?KEY)"
+)
+# Cursors and the special tokens of language models.
 _NO_SECRET: Final = (
     r"(?i:(?:progress|page|next|continuation|sync|cursor|stop|pad|eos|bos|unk|sep|cls|mask|first|last|prev|previous)"
     r"[_-]?token)"
@@ -52,116 +41,110 @@ _QUOTED: Final = (
     r"""|`((?:[^`\\\n]|\\[^\n]){6,128})"""
     r"""|\\{1,3}["']((?:[^"'\\\n]|\\{1,4}[^"'\\\n]){6,128}))"""
 )
-_BARE: Final = r"""([^\s"'`,;<>(){}|&\\]{6,128}\(?)"""
-_BARE_TAIL: Final = r"""[^\s"'`,;<>(){}|&\\]*"""
 _QUOTED_TAIL: Final = r"""(?:[^"'`\\\n]|\\+[^"'`\\\n])*"""
+_BARE_BYTE: Final = r"""[^\s"'`,;<>(){}|&\\]"""
+_BARE: Final = rf"({_BARE_BYTE}{{6,128}}\(?)"
+_BARE_TAIL: Final = f"{_BARE_BYTE}*"
+_SHELL_BYTE: Final = r"""[^\s"'`\\]"""
 _OPTION: Final = r"--(?:[a-z0-9]{1,20}-){0,4}"
+_SCHEME: Final = r"(?:bearer|basic|token|apikey|api-key|key|negotiate|digest)"
+_HEADER_BYTE: Final = r"[\w.~+/=-]"
+# For checks: a value that is cut short by a replacement text was judged as a whole, when that was not there yet.
+_MARK_BEGINS: Final = r"\[?"
+_USER_BYTE: Final = r"""[^\s/?#:@=&"'<>\[\]\\]"""
+_URL_SECRET: Final = r"""[^\s/?@"'<>\[\]{}\\]{3,128}"""
 
 
-def _could_be_value(found: bytes) -> bool:
-    if _MARK in found or _MARK_CUT_OFF.search(found):
-        return False
-    return found.lower() not in _PLACEHOLDERS and not _TEMPLATE.search(found) and not _PROSE.search(found)
+def _unfinished(words: str) -> str:
+    """The name and as much of a sign as there is: a name in prose holds nothing back."""
+    return rf"""{words}(?:\z|>|\\{{0,3}}(?:\z|["'`]\]?)?[ \t]{{0,9}}(?:\z|[:=%]|(?i:s(?:\z|t(?:\z|r)))))"""
 
 
-def _telling_digits(found: bytes) -> int:
-    return len(_DIGITS.findall(_KNOWN_WORDS.sub(b"", found)))
+def _assigned(name: str, first: str, words: str, value: str, tail: str, check: Check) -> Rule:
+    sign = rf"{words}(?:{_CLOSE}{_SIGN}|>)"
+    start = rf"""{sign}[bru]?\\{{0,3}}["'`]?[^\s"'`]"""
+    return Rule(name, first, _unfinished(words), start, sign + value, tail, check)
 
 
-def _is_quoted_password(found: bytes) -> bool:
-    if not _could_be_value(found):
-        return False
-    if len(found.split()) > 1:
-        return bool(_DIGITS.search(found) and _SYMBOLS.search(found))
-    if _PATH.fullmatch(found):
-        return _telling_digits(found) > 1
-    return bool(_telling_digits(found) or _SYMBOLS.search(found) or (found.islower() and len(found) >= 12))
+def _option(name: str, words: str, check: Check) -> Rule:
+    start = rf"--(?:[a-z0-9]{{1,20}}-){{0,4}}{words}[ \t=][ \t]{{0,4}}[\"']?"
+    value = f"{_SHELL_BYTE}{{6,128}}"
+    return Rule(name, "-", "--[A-Za-z0-9]", f"{start}{_SHELL_BYTE}{{6}}", f"{start}({value})", f"{_SHELL_BYTE}*", check)
 
 
-def _is_bare_password(found: bytes) -> bool:
-    if not _could_be_value(found):
-        return False
-    if _PATH.fullmatch(found):
-        return _telling_digits(found) > 2
-    return bool(_telling_digits(found) or (_SYMBOLS.search(found) and _LETTERS.search(found)))
-
-
-def _is_quoted_secret(found: bytes) -> bool:
-    return len(found.split()) == 1 and _is_bare_secret(found)
-
-
-def _is_bare_secret(found: bytes) -> bool:
-    if len(found) < 8 or not _could_be_value(found) or not _LETTERS.search(found):
-        return False
-    named = _NAME.fullmatch(found) or _PATH.fullmatch(found)
-    return _telling_digits(found) > (2 if named else 0)
-
-
-def _is_userinfo(found: bytes) -> bool:
-    return _could_be_value(found) and b"$" not in found
-
-
-def _is_user_password(found: bytes) -> bool:
-    return _could_be_value(found) and _LETTERS.search(found) is not None
-
-
-def _is_header_value(found: bytes) -> bool:
-    return (b"=" in found or _DIGITS.search(found) is not None) and _could_be_value(found)
-
-
-def _start(words: str) -> str:
-    """The name, and as much of what follows as there is: nothing is held back for a name in prose."""
-    close = r"""(?:\\{0,3}(?:["'`]\]?)?)"""
-    sign = r"[ \t]{0,8}(?:[:=>%]|\z)"
-    return rf"{words}(?:\z|{close}(?:\z|{sign}))"
-
-
-def _assigned(name: str, words: str, value: str, tail: str, check: Check) -> Rule:
-    return Rule(name, _start(words), rf"{words}(?:{_CLOSE}{_SIGN}|>){value}", tail, check)
-
+_PLAIN_NAME: Final = _NO_SECRET + _CLOSE + _SIGN
+_AUTHORIZATION: Final = rf"(?i:authorization{_CLOSE}{_SIGN}\\{{0,3}}[\"'`]?{_SCHEME})[ +]{{1,4}}"
+_BEARER: Final = r"(?i:bearer)(?: {1,4}|\+|%20)"
+_COOKIE: Final = rf"(?i:cookie){_CLOSE}[ \t]{{0,4}}:[ \t]{{0,4}}\\{{0,3}}[\"'`]?"
+_COOKIE_NAME: Final = r"""[^\s=;"'`\\\[]{1,64}="""
+_USER_OPTION: Final = r"""(?:-u|--user)[ =]["']?"""
+_USER: Final = r"[\w.@+-]{1,64}:"
+_SHORT_USER: Final = f"://{_USER_BYTE}{{0,16}}:"
+# A name as long as this may be a key itself.
+_LONG_USER: Final = rf"(?:{_USER_BYTE}{{17,64}}:{_URL_SECRET}|[\w-]{{20,64}})"
 
 CONTEXT_RULES: Final = (
-    Rule("", _start(_NO_SECRET), rf"{_NO_SECRET}{_CLOSE}{_SIGN}"),
+    # No credential, but its value is not to be taken for one.
+    Rule("", "pncsebumfl", _unfinished(_NO_SECRET), _PLAIN_NAME, _PLAIN_NAME, ""),
     Rule(
         "authorization",
-        _start("(?i:authorization)"),
-        rf"(?i:authorization){_CLOSE}{_SIGN}\\{{0,3}}[\"'`]?"
-        r"(?i:basic|bearer|token|apikey|api-key|key|negotiate|digest)[ +]{1,4}([\w.~+/=-]{8,80})",
-        r"[\w.~+/=-]*",
-        _is_header_value,
+        "a",
+        _unfinished("(?i:authorization)"),
+        f"{_AUTHORIZATION}{_HEADER_BYTE}{{8}}",
+        f"{_AUTHORIZATION}({_HEADER_BYTE}{{8,80}}{_MARK_BEGINS})",
+        f"{_HEADER_BYTE}*",
+        is_header_value,
+    ),
+    Rule(
+        "authorization",
+        "b",
+        "(?i:bearer)[ +%]",
+        f"{_BEARER}{_HEADER_BYTE}{{16}}",
+        f"{_BEARER}({_HEADER_BYTE}{{16,80}}{_MARK_BEGINS})",
+        f"{_HEADER_BYTE}*",
+        is_header_value,
     ),
     Rule(
         "cookie",
-        _start("(?i:cookie)"),
-        rf"(?i:cookie){_CLOSE}[ \t]{{0,4}}:[ \t]{{0,4}}\\{{0,3}}[\"'`]?([^\s=;\"'`\\\[]{{1,64}}=[^\s;\"'`\\]{{6,128}})",
+        "c",
+        _unfinished("(?i:cookie)"),
+        f"{_COOKIE}{_COOKIE_NAME}",
+        rf"{_COOKIE}({_COOKIE_NAME}[^\n\"'`\\]{{4,128}})",
         r"""[^\n"'`\\]*""",
-        _is_header_value,
+        is_cookie,
     ),
-    _assigned("password", _PASSWORD, _QUOTED, _QUOTED_TAIL, _is_quoted_password),
-    _assigned("password", _PASSWORD, _BARE, _BARE_TAIL, _is_bare_password),
-    _assigned("secret", _SECRET, _QUOTED, _QUOTED_TAIL, _is_quoted_secret),
-    _assigned("secret", _SECRET, _BARE, _BARE_TAIL, _is_bare_secret),
+    _assigned("password", "p", _PASSWORD, _QUOTED, _QUOTED_TAIL, is_quoted_password),
+    _assigned("secret", "stacpem", _SECRET, _QUOTED, _QUOTED_TAIL, is_quoted_secret),
+    Rule(
+        "secret",
+        "_pstacem",
+        _SHELL_NAME,
+        f"{_SHELL_NAME}={_SHELL_BYTE}{{6}}",
+        f"{_SHELL_NAME}=({_SHELL_BYTE}{{6,128}})",
+        f"{_SHELL_BYTE}*",
+        is_shell_value,
+    ),
+    _assigned("password", "p", _PASSWORD, _BARE, _BARE_TAIL, is_bare_password),
+    _assigned("secret", "stacpem", _SECRET, _BARE, _BARE_TAIL, is_bare_secret),
+    _option("password", _PASSWORD, is_bare_password),
+    _option("secret", _SECRET, is_bare_secret),
     Rule(
         "password",
-        "--[a-z]",
-        rf"{_OPTION}{_PASSWORD}[ \t]{{1,4}}[\"']?{_BARE}",
-        _BARE_TAIL,
-        _is_bare_password,
-    ),
-    Rule("secret", "--[a-z]", rf"{_OPTION}{_SECRET}[ \t]{{1,4}}[\"']?{_BARE}", _BARE_TAIL, _is_bare_secret),
-    Rule(
-        "password",
+        "-",
         "-u|--user",
-        r"""\B(?:-u|--user)[ =]["']?[\w.@+-]{1,64}:([^\s"'`,;<>(){}|&\\]{4,128})""",
-        _BARE_TAIL,
-        _is_user_password,
+        f"{_USER_OPTION}{_USER}",
+        rf"(?<![\w-]){_USER_OPTION}({_USER}{_SHELL_BYTE}{{4,128}})",
+        f"{_SHELL_BYTE}*",
+        is_user_and_password,
     ),
     Rule(
         "url-password",
+        ":",
         "://",
-        r"""://[^\s/?#:@"'<>\[\]\\]{0,64}:([^\s/?#@"'<>\[\]{}\\]{3,128})@""",
+        f"{_SHORT_USER}{_URL_SECRET}@",
+        f"{_SHORT_USER}({_URL_SECRET})@",
         "",
-        _is_userinfo,
+        is_userinfo,
     ),
-    Rule("url-password", "://", r"://([\w-]{20,128})@", "", _is_userinfo),
+    Rule("url-password", ":", "://", f"://{_LONG_USER}@", f"://({_LONG_USER})@", "", is_userinfo),
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from core.redaction.literals import Literals, compile_literals
-from core.redaction.scan import search
+from core.redaction.scan import RULES, search
 from core.secrets import secret_values
 
 _SHORTEST_CHARS: Final = 6
+_RULE_NAMES: Final = frozenset(rule.name for rule in RULES)
 _cached: tuple[dict[str, str], Literals | None] = ({}, None)
 
 
@@ -18,7 +19,7 @@ def current_literals() -> Literals | None:
     values = secret_values()
     known, literals = _cached
     if values != known:
-        literals = compile_literals(values)
+        literals = compile_literals(values, map(marker, (*values, *_RULE_NAMES)))
         _cached = (values, literals)
     return literals
 
@@ -63,7 +64,7 @@ def redact_with(literals: Literals | None, text: str) -> tuple[str, int]:
 
 def looks_like_key(text: str) -> bool:
     """Whether the text holds something of a credential's form (layer 2 only)."""
-    return search(encode(text), 0) is not None
+    return _without_patterns(encode(text))[1] > 0
 
 
 def _without_values(literals: Literals | None, data: bytes) -> tuple[bytes, int]:
@@ -84,7 +85,7 @@ def _without_patterns(data: bytes) -> tuple[bytes, int]:
     position = written = count = 0
     while (found := search(data, position)) is not None:
         for start, end in found.spans:
-            pieces += (data[written:start], marker(found.rule))
+            pieces += (data[written:start], marker(found.rule.name))
             written = end
             count += 1
         position = found.end

@@ -14,12 +14,14 @@ _TOO_DEEP: Final = "[redacted:too-deep]"
 _MARKER: Final = re.compile(r"\[redacted:[\w-]+\]")
 _NOT_ALNUM: Final = re.compile(r"[^a-z0-9]+")
 _SECRET_FIELD: Final = re.compile(
-    r"(authorization|cookie|passw(?:or)?d|passphrase|passcode|pwd|secret|token|credential|apikey"
-    r"|(?:private|secret|access|auth|signing|encryption|account|master|session)key)s?"
+    r"(?:(?P<authorization>authorization)|(?P<cookie>cookie)|(?P<password>passw(?:or)?d|passphrase|passcode|pwd)"
+    r"|(?P<secret>secret|token|credential|apikey"
+    r"|(?:private|secret|access|auth|signing|encryption|account|master|session)key))s?$"
 )
+# Counts, cursors, and the special tokens of language models.
 _PLAIN_FIELD: Final = re.compile(
-    r".*tokens|.*(?:progress|page|next|continuation|sync|cursor|stop|pad|eos|bos|unk|sep|cls|mask|first|last|prev|previous)"
-    r"token"
+    r"tokens$|(?:progress|page|next|continuation|sync|cursor|stop|pad|eos|bos|unk|sep|cls|mask|first|last|prev|previous)"
+    r"token$"
 )
 
 
@@ -50,10 +52,8 @@ def holds_secret_value(value: Any) -> str | None:
 
 def _field_rule(name: str) -> str | None:
     squashed = _NOT_ALNUM.sub("", name.lower())
-    match = re.search(rf"{_SECRET_FIELD.pattern}$", squashed)
-    if match is None or _PLAIN_FIELD.fullmatch(squashed):
-        return None
-    return match[1]
+    match = _SECRET_FIELD.search(squashed)
+    return None if match is None or _PLAIN_FIELD.search(squashed) else match.lastgroup
 
 
 def _redacted(value: Any, literals: Literals | None, *, field: str | None, depth: int) -> Any:
@@ -79,9 +79,20 @@ def _redacted_object(value: Mapping[Any, Any], literals: Literals | None, depth:
     found: dict[Any, Any] = {}
     for key, item in value.items():
         field = _field_rule(key) if isinstance(key, str) else None
-        clean_key = redact_with(literals, key)[0] if isinstance(key, str) else key
-        found[clean_key] = _redacted(item, literals, field=field, depth=depth + 1)
+        found[_redacted_key(key, literals, found)] = _redacted(item, literals, field=field, depth=depth + 1)
     return found
+
+
+def _redacted_key(key: Any, literals: Literals | None, taken: Mapping[Any, Any]) -> Any:
+    if not isinstance(key, str):
+        return key
+    clean = name = redact_with(literals, key)[0]
+    number = 1
+    while clean != key and name in taken:
+        # Two keys that held secrets: neither entry is lost.
+        number += 1
+        name = f"{clean} {number}"
+    return name
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import html
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, quote_plus, urlsplit
 
 import re2
+
+from core.redaction.linear import linear
 
 MIN_VALUE_CHARS: Final = 8
 _HEAD_BYTES: Final = 4
@@ -35,25 +37,35 @@ class Literals:
         return first, end, self.names[data[first:end]]
 
     def open_from(self, data: bytes, start: int) -> int:
-        """Where the first occurrence starts that the end of the data may have cut off; the length when none is."""
+        """Where the first occurrence begins that the end of the data may have cut off; its length when none."""
         position = max(start, len(data) - self.longest + 1)
-        for head in self._heads.finditer(data, position):
-            rest = data[head.start() :]
-            if any(form.startswith(rest) and len(rest) < len(form) for form in self._by_head[head[0]]):
-                return int(head.start())
-        for position in range(max(position, len(data) - _HEAD_BYTES + 1), len(data)):
-            rest = data[position:]
-            if any(head.startswith(rest) for head in self._by_head):
-                return position
+        while (head := self._heads.search(data, position)) is not None:
+            first: int = head.start()
+            if _is_cut_off(data[first:], self._by_head[head[0]]):
+                return first
+            position = first + 1
+        for first in range(max(start, len(data) - _HEAD_BYTES + 1), len(data)):
+            if _is_cut_off(data[first:], self._by_head):
+                return first
         return len(data)
 
 
-def compile_literals(values: Mapping[str, str]) -> Literals | None:
-    """The matcher for these values by variable name; None when none is long enough to look for."""
+def _is_cut_off(rest: bytes, wholes: Iterable[bytes]) -> bool:
+    return any(whole.startswith(rest) and whole != rest for whole in wholes)
+
+
+def compile_literals(values: Mapping[str, str], markers: Iterable[bytes]) -> Literals | None:
+    """The matcher for these values by variable name; None when there is nothing to look for.
+
+    A value that is part of a replacement text, such as `password`, cannot be looked for: it would be found in its own
+    replacement.
+    """
+    written = b" ".join(markers)
     names: dict[bytes, str] = {}
     for name, value in values.items():
         for form in _forms_of(value):
-            names.setdefault(form, name)
+            if form not in written:
+                names.setdefault(form, name)
     if not names:
         return None
     forms = sorted(names, key=lambda form: (-len(form), form))
@@ -70,10 +82,7 @@ def compile_literals(values: Mapping[str, str]) -> Literals | None:
 
 
 def _alternatives(literals: list[bytes]) -> Any:
-    options = re2.Options()
-    options.encoding = re2.Options.Encoding.LATIN1
-    options.max_mem = 64 * 1024 * 1024
-    return re2.compile(b"|".join(re2.escape(literal) for literal in literals), options)
+    return linear(b"|".join(re2.escape(literal) for literal in literals))
 
 
 def _forms_of(value: str) -> Iterator[bytes]:
@@ -105,6 +114,7 @@ def _text_forms(secret: str) -> Iterator[bytes]:
         repr(secret)[1:-1],
         html.escape(secret),
         quoted,
+        quote(secret, safe="!'()*", errors="replace"),
         quote(secret, errors="replace"),
         quote_plus(secret, errors="replace"),
         _lower_escapes(quoted),

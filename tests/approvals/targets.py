@@ -71,5 +71,5 @@ class CountingTarget:
     def store(self, result: Any) -> Any:
         return result
 
-    def revive(self, stored: Any) -> Any:
+    def revive(self, request: CallRequest, checked: Checked, stored: Any) -> Any:
         return stored

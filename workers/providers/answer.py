@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from workers.providers import hints
-from workers.providers.base import Completion, FinishReason, ProviderFailure, Usage
+from workers.providers.base import Completion, FinishReason, ProviderFailure, Usage, clean
 from workers.providers.complaint import Complaint
 from workers.providers.failures import Asked, failure_of
 from workers.providers.jsontext import mend
@@ -26,6 +26,7 @@ _FAILED: Final = {
     "network_error": ("E_NETWORK", "upstream_network"),
     "model_context_window_exceeded": ("E_INVALID_REQUEST", "context_length"),
 }
+_MAX_NAME_CHARS: Final = 200
 _CONTEXT_RATIO: Final = 0.5
 _ESTIMATE_FROM_TOKENS: Final = 1_000
 _REASONING_FACTOR: Final = 2
@@ -73,14 +74,15 @@ def completion_of(
             failure.retry_limit = 0
         raise
     finish = _finish(answer)
+    notes = [*answer.notes, *_remarks(answer, usage, asked=asked, estimate=prompt_tokens_estimate)]
     return Completion(
         text=mend(answer.text),
         finish_reason=finish,
-        finish_reason_raw=answer.finish_raw,
+        finish_reason_raw=_cleaned(answer.finish_raw),
         usage=usage,
-        resolved_model=answer.model,
+        resolved_model=_cleaned(answer.model),
         truncated=finish == "length",
-        notes=[*answer.notes, *_remarks(answer, usage, asked=asked, estimate=prompt_tokens_estimate)],
+        notes=[clean(note) for note in notes],
     )
 
 
@@ -96,6 +98,10 @@ def truncated(answer: Answer, how: str) -> ProviderFailure:
         usage=usage_of(answer.usage, has_text=bool(answer.text)),
         retry_limit=0,
     )
+
+
+def _cleaned(text: str | None) -> str | None:
+    return text and clean(text, limit=_MAX_NAME_CHARS)
 
 
 def _word(answer: Answer) -> str:
@@ -224,7 +230,7 @@ def _finish(answer: Answer) -> FinishReason:
 def _remarks(answer: Answer, usage: Usage | None, *, asked: Asked, estimate: int) -> list[str]:
     remarks: list[str] = []
     if answer.model and answer.model != asked.model:
-        remarks.append(f"The provider answered with model {mend(answer.model)[:200]}.")
+        remarks.append(f"The provider answered with model {answer.model}.")
     read = usage.input_tokens if usage else None
     if read and estimate >= _ESTIMATE_FROM_TOKENS and read < estimate * _CONTEXT_RATIO:
         remarks.append(

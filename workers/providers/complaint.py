@@ -206,8 +206,12 @@ def _status(nodes: list[dict[str, Any]]) -> int | None:
             value = node.get(key)
             if isinstance(value, str | int) and _STATUS.match(str(value)):
                 return int(value)
-    types = (str(node.get(key, "")).lower() for node in nodes for key in ("status", "type", "code"))
+    types = (_type_name(node.get(key)) for node in nodes for key in ("status", "type", "code"))
     return next((_STATUS_OF_TYPE[name] for name in types if name in _STATUS_OF_TYPE), None)
+
+
+def _type_name(value: Any) -> str:
+    return value[:100].lower().replace("-", "_").replace(" ", "_") if isinstance(value, str) else ""
 
 
 def _first(nodes: list[dict[str, Any]], key: str) -> str:

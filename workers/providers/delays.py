@@ -11,15 +11,15 @@ from typing import Final
 
 FLOOR_S: Final = 0.05
 CAP_S: Final = 120.0
-_NUMBER: Final = re.compile(r"\d{1,15}(\.\d{1,9})?\Z")
-_DURATION: Final = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:ms|[dhms]))+\Z")
+_NUMBER: Final = re.compile(r"\d{1,15}(\.\d{1,9})?\Z", re.ASCII)
+_DURATION: Final = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:ms|[dhms]))+\Z", re.ASCII)
 _DURATION_PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|[dhms])")
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _IN_TEXT: Final = re.compile(
     r"(?:try again|retry|retry[ _-]?after|wait|available|reset)\D{0,20}?"
     r"(\d{1,9}(?:\.\d{1,9})?)\s*(milliseconds?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|h)(?![a-z])"
     r"((?:\d{1,9}(?:\.\d{1,9})?(?:ms|[hms]))*)",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 _EPOCH_S: Final = 1_000_000_000
 _EPOCH_MS: Final = 1_000_000_000_000

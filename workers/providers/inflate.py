@@ -72,6 +72,8 @@ class _Layer:
         try:
             return self._inflate(head)
         except BrokenEncodingError:
+            if head.startswith(_GZIP_MAGIC):
+                raise
             self._zlib = None
             return head
 

@@ -26,9 +26,10 @@ class NotJsonError(ValueError):
 
 @dataclass
 class Parsed:
-    """`value` is the answer's document; `chunks` has all of them where the body held several."""
+    """`value` is the answer's document, `wrapped` the same as it came; `chunks` has all where there were several."""
 
     value: Any
+    wrapped: Any
     chunks: list[Any] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -76,7 +77,7 @@ def parse(text: str) -> Parsed:
         notes.append(f"The body held {len(values)} JSON values; the first was taken.")
     value = unwrapped(values[0])
     chunks = value if len(values) == 1 and _are_chunks(value) else values
-    return Parsed(value, chunks if _are_chunks(chunks) else [], notes)
+    return Parsed(value, values[0], chunks if _are_chunks(chunks) else [], notes)
 
 
 def unwrapped(value: Any) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import time
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -21,6 +22,20 @@ from workers.providers.reception import MAX_BODY_BYTES, Reception
 
 _STALLED_S: Final = 5.0
 _STALLED_SHARE: Final = 0.25
+_CLOSED: Final = re.compile("disconnected|closed connection|incomplete")
+
+
+class HandshakeGuard:
+    """A trace hook that closes a connection whose TLS handshake was given up; the library leaves it open."""
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+
+    async def __call__(self, name: str, info: Mapping[str, Any]) -> None:
+        if name == "connection.connect_tcp.complete":
+            self._stream = info["return_value"]
+        elif name == "connection.start_tls.failed" and self._stream is not None:
+            await self._stream.aclose()
 
 
 def connection_failure(error: Exception, asked: Asked) -> ProviderFailure:
@@ -52,7 +67,7 @@ def _told(error: Exception, causes: list[BaseException], where: str) -> tuple[st
         return f"{where} did not accept a connection in time.", "", "connect_timeout"
     if isinstance(error, httpx.ConnectError):
         return f"{where} refused the connection or is not reachable.", "", "connect"
-    if isinstance(error, httpx.RemoteProtocolError) and "disconnected" not in str(error):
+    if isinstance(error, httpx.RemoteProtocolError) and not _CLOSED.search(str(error)):
         return (
             f"{where} broke the HTTP protocol: {error}",
             "Check that the port of the base URL speaks HTTP (https:// or http://).",

@@ -7,9 +7,9 @@ import functools
 import json
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 
@@ -39,11 +39,14 @@ from workers.providers.redirect import followed
 from workers.providers.tries import Tries
 from workers.providers.url import chat_url, models_url
 
+_T = TypeVar("_T")
+
 CONNECT_S: Final = 15.0
 STALL_S: Final = 120.0
 _AFTER_FINISH_S: Final = 5.0
 _AFTER_DONE_S: Final = 0.2
 _ERROR_BODY_S: Final = 5.0
+_ERROR_BODY_SHARE: Final = 0.5
 _KEEPALIVE_CONNECTIONS: Final = 20
 _MAX_PAGES: Final = 20
 _ADAPTED_REASONS: Final = ("", "max_tokens_range")
@@ -58,6 +61,7 @@ class _Exchange:
 
     method: str
     asked: Asked
+    deadline: float
     content: bytes = b""
     on_text: OnText | None = None
     reception: Reception | None = None
@@ -131,7 +135,7 @@ class OpenAICompatible:
         """What the server taught about its parameters; nothing where parameters are none of the trouble."""
         if self._endpoint.strict_params or not isinstance(failure, AnsweredFailure):
             return []
-        if failure.code != "E_INVALID_REQUEST" or failure.reason not in _ADAPTED_REASONS:
+        if failure.code != "E_INVALID_REQUEST" or failure.reason not in _ADAPTED_REASONS or failure.retry_limit == 0:
             return []
         found = [*lessons(failure.complaint, body), *clamp_lesson(failure.complaint, body)]
         return once_per_subject(found, subjects)
@@ -139,7 +143,7 @@ class OpenAICompatible:
     async def _attempt(self, body: dict[str, Any], *, asked: Asked, tries: Tries, on_text: OnText | None) -> Completion:
         tries.begin()
         content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-        exchange = _Exchange("POST", asked, content, on_text)
+        exchange = _Exchange("POST", asked, tries.deadline, content, on_text)
         answer = await self._in_time(self._answer(exchange), exchange, tries)
         return completion_of(
             answer,
@@ -149,7 +153,7 @@ class OpenAICompatible:
             prompt_tokens_estimate=_estimate(body),
         )
 
-    async def _in_time(self, work: Any, exchange: _Exchange, tries: Tries) -> Any:
+    async def _in_time(self, work: Awaitable[_T], exchange: _Exchange, tries: Tries) -> _T:
         """Await it within the one deadline. Raises ProviderFailure E_TIMEOUT."""
         try:
             async with asyncio.timeout(max(0.0, tries.left_s)):
@@ -172,7 +176,7 @@ class OpenAICompatible:
         """One document of a model list; None where the server has no such list."""
         tries = Tries(RetryPolicy(0), deadline=deadline)
         tries.begin()
-        exchange = _Exchange("GET", Asked(self._endpoint.name, "", 0, url))
+        exchange = _Exchange("GET", Asked(self._endpoint.name, "", 0, url), deadline)
         return await self._in_time(self._document(exchange), exchange, tries)
 
     async def _document(self, exchange: _Exchange) -> Any:
@@ -185,7 +189,7 @@ class OpenAICompatible:
                 raise await self._refusal(response, exchange)
             await self._receive(response, reception, exchange.asked)
             try:
-                value = parse(reception.text()).value
+                value = parse(reception.text()).wrapped
             except NotJsonError:
                 _read(reception, exchange.asked)
                 raise _no_list(exchange.asked.url) from None
@@ -219,7 +223,7 @@ class OpenAICompatible:
                 except (httpx.ConnectError, httpx.ConnectTimeout):
                     continue
             return await self._send_to(targets[-1], exchange, headers)
-        except httpx.InvalidURL:
+        except (httpx.InvalidURL, UnicodeError):
             raise MeahError("E_CONFIG", "The base URL is not valid.", reason="base_url") from None
         except (httpx.HTTPError, OSError) as error:
             raise network.connection_failure(error, exchange.asked) from None
@@ -231,7 +235,11 @@ class OpenAICompatible:
             target.url,
             headers={**headers, "Host": target.host_header},
             content=exchange.content or None,
-            extensions={"sni_hostname": target.server_name, "timeout": client.timeout.as_dict()},
+            extensions={
+                "sni_hostname": target.server_name,
+                "timeout": client.timeout.as_dict(),
+                "trace": network.HandshakeGuard(),
+            },
         )
         return await client.send(request, stream=True)
 
@@ -250,7 +258,7 @@ class OpenAICompatible:
             async with asyncio.timeout(None) as patience:
                 async for raw in response.aiter_raw():
                     reception.feed(raw)
-                    patience.reschedule(self._until(reception))
+                    patience.reschedule(self._until(reception, patience.when()))
         except _UNREADABLE as error:
             if not reception.finished:
                 raise network.reading_failure(error, reception, asked) from None
@@ -258,13 +266,15 @@ class OpenAICompatible:
             if not reception.finished:
                 raise network.stalled(reception, idle_s=self._stall_s) from None
 
-    def _until(self, reception: Reception) -> float | None:
-        """When patience ends, in the loop's time: soon after the end mark, later after the last word."""
+    def _until(self, reception: Reception, before: float | None) -> float | None:
+        """When patience ends, in the loop's time: soon after the end mark, later after the last word.
+
+        Once the answer has ended, nothing that follows puts it off (`before`).
+        """
         now = asyncio.get_running_loop().time()
-        if reception.done:
-            return now + _AFTER_DONE_S
         if reception.finished:
-            return now + _AFTER_FINISH_S
+            end = now + (_AFTER_DONE_S if reception.done else _AFTER_FINISH_S)
+            return end if before is None else min(end, before)
         if reception.last_output_at is None:
             return None
         return now + self._stall_s - (time.monotonic() - reception.last_output_at)
@@ -273,8 +283,9 @@ class OpenAICompatible:
         """The failure that an error status means; its body is read for a while, whatever state it is in."""
         reception = exchange.reception
         assert reception is not None
+        patience_s = min(_ERROR_BODY_S, (exchange.deadline - time.monotonic()) * _ERROR_BODY_SHARE)
         try:
-            async with asyncio.timeout(_ERROR_BODY_S):
+            async with asyncio.timeout(max(0.0, patience_s)):
                 async for raw in response.aiter_raw():
                     reception.feed(raw)
         except (TimeoutError, *_UNREADABLE):

@@ -48,11 +48,12 @@ class Reception:
     @property
     def finished(self) -> bool:
         """Whether the model has ended its answer, though more may be said about it."""
-        return self._assembler.has_finish or self._assembler.done or self._assembler.complaint is not None
+        return self._assembler.has_finish or self.done
 
     @property
     def done(self) -> bool:
-        return self._assembler.done
+        """Whether nothing that matters can follow: the end mark has come, or an error."""
+        return self._assembler.done or self._assembler.complaint is not None
 
     @property
     def partial_text(self) -> str:

@@ -18,7 +18,7 @@ class Tries:
 
     def __init__(self, policy: RetryPolicy, *, deadline: float) -> None:
         self._policy = policy
-        self._deadline = deadline
+        self.deadline = deadline
         self._started = time.monotonic()
         self._retries = 0
         self._spare_adaptation = 1
@@ -28,11 +28,11 @@ class Tries:
 
     @property
     def left_s(self) -> float:
-        return self._deadline - time.monotonic()
+        return self.deadline - time.monotonic()
 
     @property
     def budget_ms(self) -> int:
-        return round((self._deadline - self._started) * 1000)
+        return round((self.deadline - self._started) * 1000)
 
     @property
     def waited_ms(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import logging
 import os
 import subprocess
 import sys
@@ -13,10 +13,15 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand
-from django.db import OperationalError, connection
+from django.db import Error as DatabaseError
+from django.db import connection
 
 from core.errors import MeahError
-from core.redaction import redact_value
+from core.logs import event
+from core.redaction import redact
+from meah_site.start import database_error, fail, home_error
+
+log = logging.getLogger("meah.mcp")
 
 TERMINAL_HELP = """\
 MEAH's MCP server is running and waits on stdin: this is normal, it prints nothing more. Stop it with Ctrl-C.
@@ -30,64 +35,97 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        pass
+        parser.add_argument(
+            "--role",
+            choices=["agent", "approver"],
+            default="agent",
+            help="what is offered; the approver role decides as the user of MEAH_TOKEN (scope approve)",
+        )
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def handle(self, *args: Any, role: str, **options: Any) -> None:
+        parent = os.getppid()
+        try:
+            self._serve(parent, role)
+        except MeahError as error:
+            fail(error)
+        except DatabaseError as error:
+            fail(database_error(error))
+        except OSError as error:
+            fail(home_error(error))
+
+    def _serve(self, parent: int, role: str) -> None:
         from meah_site import lazy_sdk
 
         lazy_sdk.install()
         from meah_site.stdio import Wire
 
-        if sys.stdin.isatty():
+        on_terminal = sys.stdin is not None and sys.stdin.isatty()
+        wire = Wire()
+        _prepare_database()
+        if on_terminal:
             manage = Path(settings.BASE_DIR) / "manage.py"
             sys.stderr.write(TERMINAL_HELP.format(python=sys.executable, manage=manage))
-        wire = Wire()
-        try:
-            _migrate_if_needed()
-            asyncio.run(_serve(wire))
-        except MeahError as error:
-            _fail(error)
-        except OperationalError as error:
-            _fail(MeahError("E_CONFIG", f"The database can not be used: {error}".strip(), hint=_DATABASE_HINT))
+        ending = asyncio.run(_session(wire, parent, _identity(role)))
+        wire.finish()
+        if ending == "server_failed":
+            sys.exit(1)
 
 
-_DATABASE_HINT = (
-    "Check DATABASE_URL and that the server runs, or that MEAH_HOME can be written; see `manage.py doctor`."
-)
+def _identity(role: str) -> Any:
+    """Who is served: the token's user where there is one. The approver role has to have one."""
+    from approvals.tokens import recognise
+    from core.secrets import name_secrets, read_secret
+    from meah_site.mcp_server import Identity
+
+    name_secrets(["MEAH_TOKEN"])
+    secret = read_secret("MEAH_TOKEN")
+    if secret is None and role == "approver":
+        raise MeahError(
+            "E_CONFIG",
+            "The approver role needs MEAH_TOKEN.",
+            hint="`manage.py tokens create NAME --user USER --scope approve` makes one; put it into the client's env.",
+        )
+    if secret is None:
+        return Identity(role)
+    token = recognise(secret, scope="approve" if role == "approver" else "agent")
+    return Identity(role, f"token:{token.name}", token.user_id)
 
 
-async def _serve(wire: Any) -> None:
+async def _session(wire: Any, parent: int, identity: Any) -> str:
     from meah_site.serve_mcp import StdioSession
 
-    await StdioSession(wire).serve()
+    return await StdioSession(wire, parent, identity).serve()
 
 
-def _migrate_if_needed() -> None:
-    """An empty or older database is migrated by a child with the full settings, one process at a time."""
-    import fcntl
-
-    from meah_site.schema import needs_migration
+def _prepare_database() -> None:
+    """An empty or older database is migrated, one process at a time; a newer one is refused."""
+    from meah_site.schema import migration_turn, needs_migration, refuse_newer
 
     connection.ensure_connection()
+    refuse_newer()
     if not needs_migration():
         return
-    with (Path(settings.MEAH_HOME) / "migrate.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not needs_migration():
-            return
-        manage = Path(settings.BASE_DIR) / "manage.py"
-        full = os.environ | {"DJANGO_SETTINGS_MODULE": "meah_site.settings"}
-        child = subprocess.run(
-            [sys.executable, str(manage), "migrate", "--no-input"],
-            stdin=subprocess.DEVNULL,
-            stdout=2,
-            env=full,
+    with migration_turn():
+        if needs_migration():
+            _migrate()
+
+
+def _migrate() -> None:
+    """In a child with the full settings. What it prints is no protocol and no log line: it is told when it fails."""
+    child = subprocess.run(
+        [sys.executable, str(Path(settings.BASE_DIR) / "manage.py"), "migrate", "--no-input"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "meah_site.settings"},
+    )
+    if child.returncode:
+        last = redact(child.stdout.strip().rpartition("\n")[2])[:500]
+        raise MeahError(
+            "E_CONFIG",
+            f"The database could not be migrated: {last or 'migrate failed'}",
+            hint="Run `manage.py migrate` by hand to see all it says.",
         )
-        if child.returncode:
-            raise MeahError("E_CONFIG", "The database could not be migrated.", hint="Run `manage.py migrate` by hand.")
-
-
-def _fail(error: MeahError) -> None:
-    sys.stderr.write(json.dumps({"event": "start_failed", "error": redact_value(error.as_dict())}) + "\n")
-    sys.stderr.flush()
-    sys.exit(1)
+    event(log, "database_migrated")

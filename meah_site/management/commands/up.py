@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
@@ -10,12 +9,14 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandError
-from django.db import OperationalError
+from django.core.management.base import BaseCommand
+from django.db import Error as DatabaseError
 
 from core.errors import MeahError
 from meah_site.login_link import make_link
+from meah_site.schema import migration_turn, refuse_newer
 from meah_site.serve_web import HOST, bound_socket, serve
+from meah_site.start import database_error, fail_in_words, home_error
 
 DEFAULT_PORT = 7817
 
@@ -33,12 +34,11 @@ class Command(BaseCommand):
             _migrate()
             serve(listener, lambda: self._greet(port))
         except MeahError as error:
-            raise CommandError(f"{error.message}\n{error.hint}") from error
-        except OperationalError as error:
-            raise CommandError(
-                f"The database can not be used: {error}".strip() + "\nCheck DATABASE_URL, and that MEAH_HOME "
-                f"({settings.MEAH_HOME}) can be written."
-            ) from error
+            fail_in_words(error)
+        except DatabaseError as error:
+            fail_in_words(database_error(error))
+        except OSError as error:
+            fail_in_words(home_error(error))
         self.stdout.write("MEAH has stopped.")
 
     def _greet(self, port: int) -> None:
@@ -68,7 +68,6 @@ def _port(text: str) -> int:
 
 
 def _migrate() -> None:
-    """One process at a time; the others find it done."""
-    with (Path(settings.MEAH_HOME) / "migrate.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with migration_turn():
+        refuse_newer()
         call_command("migrate", interactive=False, verbosity=0)
