@@ -225,7 +225,7 @@ class Connection:
     async def _remote(self) -> AsyncIterator[Wire]:
         async with http_streams(self.launch) as (read, write, watch):
             wire = Wire(self.launch.server, _Tap(read, self._dead.set), write, watch.fault_of)
-            wire.last_fault = lambda: watch.last
+            wire.remote, wire.lost, wire.last_fault = True, self._dead.set, lambda: watch.last
             yield wire
 
     async def _shake_hands(self, wire: Wire, session: ClientSession, era: str) -> Open:

@@ -33,6 +33,14 @@ from .failures import AmbiguousError, DownstreamError, NotSentError
 CLIENT: Final = mcp_types.Implementation(name="meah", version="1")
 # Ids of our own, apart from those that the SDK's session counts up from 1 for the handshake.
 _FIRST_ID: Final = 1_000_000
+# Errors that the SDK's HTTP transport makes up for answers that it could not use.
+_NO_WORD_OF_ITS_OWN: Final = frozenset({"Server returned an error response", "Not Found", "Session terminated"})
+_MADE_UP: Final = (
+    "Failed to parse ",
+    "SSE stream ",
+    "Unexpected content type",
+    "server answered a request with 202",
+)
 
 
 class Marked:
@@ -76,6 +84,8 @@ class Wire:
         self.marked = Marked(write)
         self.dispatcher: JSONRPCDispatcher[Any] = JSONRPCDispatcher(read, self.marked)
         self.over = False
+        self.remote = False
+        self.lost: Callable[[], None] = lambda: None
         self.end_note = ""
         self.last_fault: Callable[[], MeahError | None] = lambda: None
         self._server = server
@@ -108,12 +118,20 @@ class Wire:
             self.marked.sent.discard(number)
 
     def _told(self, error: MCPError, number: int) -> MeahError:
-        if (fault := self._fault_of(number)) is not None:
+        fault = self._fault_of(number)
+        if fault is not None and error.message in _NO_WORD_OF_ITS_OWN:
+            if error.message == "Session terminated":
+                self.lost()
             return fault
+        if fault is not None and fault.details.get("httpStatus") in (400, 404) and "session" in error.message.lower():
+            self.lost()
+            return NotSentError("E_UNAVAILABLE", f"The server {self._server} has ended the session.", reason="session")
         if isinstance(error.error.data, Unreadable):
             return _unreadable(self._server, error.error.data.reason)
         if error.code == mcp_types.CONNECTION_CLOSED and (self.over or self.dispatcher._closed):
             return self._closed(number)
+        if self.remote and error.message.startswith(_MADE_UP):
+            return _unreadable(self._server, "unusable")
         return DownstreamError(self._server, error.code, error.message, error.error.data)
 
     def _closed(self, number: int) -> MeahError:
@@ -156,6 +174,7 @@ def _unreadable(server: str, reason: str) -> MeahError:
     why = {
         "too_large": "is larger than 16 MiB",
         "not_json": "is no valid JSON-RPC",
+        "unusable": "broke off, or is none of MCP",
     }.get(reason, reason)
     return AmbiguousError(
         "E_NETWORK",
