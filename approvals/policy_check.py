@@ -12,7 +12,7 @@ from core.text import has_hidden, visible
 
 from .argument_paths import declares, steps_of
 from .conditions import PRESENCE, equal
-from .policy import ANY, REQUIRE_APPROVAL, Demand, Policy, Rule, argument_of, glob_matches, is_stricter
+from .policy import ANY, REQUIRE_APPROVAL, Policy, Rule, argument_of, glob_matches, is_stricter
 
 TOOLS_TOLD: Final = 5
 
@@ -45,7 +45,7 @@ Approvers = Callable[[str], int | None]
 def check(policy: Policy, tools: Sequence[KnownTool], approvers: Approvers) -> list[Finding]:
     """Everything worth saying about the rules that are enabled, in their order; notes come last."""
     found: list[Finding] = []
-    for rule in policy.rules:
+    for rule in (rule for rule in policy.rules if rule.enabled):
         about = [tool for tool in tools if _is_about(rule, tool)]
         found += _lookalikes(rule)
         found += _unmatched(rule, about, tools)
@@ -53,9 +53,9 @@ def check(policy: Policy, tools: Sequence[KnownTool], approvers: Approvers) -> l
         found += _shadowed(rule, about, policy)
         found += _verification(rule, about, tools)
         if rule.effect == REQUIRE_APPROVAL:
-            found += _approvers(Demand(rule.approvals, rule.group), rule.name, approvers)
-    if REQUIRE_APPROVAL in policy.defaults.as_dict().values():
-        found += _approvers(Demand(1), "", approvers)
+            found += _approvers(rule, approvers)
+    if not approvers(""):
+        found.append(Finding("no_approver", "", "Nobody holds the permission approvals.decide_approval."))
     return [*found, *_uncovered(policy, tools)]
 
 
@@ -157,14 +157,14 @@ def _uncovered(policy: Policy, tools: Sequence[KnownTool]) -> Iterator[Finding]:
 # -- approvers and verification -------------------------------------------------------------------------------------
 
 
-def _approvers(demand: Demand, rule: str, approvers: Approvers) -> Iterator[Finding]:
-    there = approvers(demand.group)
-    who = f"the group {demand.group}" if demand.group else "all users"
+def _approvers(rule: Rule, approvers: Approvers) -> Iterator[Finding]:
+    there = approvers(rule.group)
     if there is None:
-        yield Finding("no_approver", rule, f"It asks {who}, which does not exist: nothing can be approved.")
-    elif there < demand.count:
-        message = f"It asks for {demand.count} approvals of {who}, where {there or 'nobody'} can decide."
-        yield Finding("no_approver", rule, message)
+        yield Finding("no_approver", rule.name, f"It asks the group {rule.group}, which does not exist.")
+    elif there < rule.approvals and (rule.group or there):
+        who = f"of the group {rule.group}" if rule.group else "users"
+        message = f"It asks for {rule.approvals} approvals, and {there} {who} can decide: it can not be met."
+        yield Finding("no_approver", rule.name, message)
 
 
 def _verification(rule: Rule, about: Sequence[KnownTool], tools: Sequence[KnownTool]) -> Iterator[Finding]:

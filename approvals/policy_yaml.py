@@ -141,6 +141,9 @@ def _plain(text: str) -> Any:
 class _Dumper(yaml.SafeDumper):
     """Quotes every text that this or another reader might take for something else."""
 
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> Any:
         return super().increase_indent(flow, False)
 

@@ -190,7 +190,11 @@ def _subject(server: str, tool: str, arguments: JsonObject, principal: str) -> S
     if target is None or tool not in target.tools():
         names = [f"{target.server}/{name}" for target in known() for name in target.tools()]
         near = difflib.get_close_matches(f"{server}/{tool}", names, n=1, cutoff=0.6)
-        hint = f"Did you mean {near[0].replace('/', ' ', 1)}?" if near else "`policy check` lists the tools there are."
+        hint = (
+            f"Did you mean {near[0].replace('/', ' ', 1)}?"
+            if near
+            else "`manage.py servers tools` lists what there is."
+        )
         raise MeahError("E_NOT_FOUND", f"There is no tool {one_line(tool, 100)} on {one_line(server, 100)}.", hint=hint)
     facts = target.facts(tool, arguments)
     checked = target.check(CallRequest(principal, server, tool, arguments, "command"))
@@ -219,11 +223,9 @@ def _explanation_lines(explanation: Explanation, subject: Subject) -> Iterator[s
 
 def _demand_lines(explanation: Explanation) -> Iterator[str]:
     verdict = explanation.verdict
-    demands = [
-        f"{demand.count} of {f'group {demand.group}' if demand.group else 'any approvers'}"
-        for demand in verdict.demands
-    ]
-    yield f"{'approvals':<10}{one_line(', '.join(demands), VALUE_CHARS)}{'; a note is required' if verdict.note_required else ''}"
+    demands = [f"{demand.count} of {demand.group or 'any approvers'}" for demand in verdict.demands]
+    note = "; a note is required" if verdict.note_required else ""
+    yield f"{'approvals':<10}{one_line(', '.join(demands), VALUE_CHARS)}{note}"
     yield f"{'decide in':<10}{verdict.ttl_s or load_settings().ttl_s} s"
     if verdict.verification:
         yield f"{'read back':<10}by {verdict.verification.tool}"
