@@ -18,7 +18,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.answer(405, b"")
 
-    do_DELETE = do_GET
+    def do_DELETE(self) -> None:
+        self.answer(405, b"")
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
