@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -36,15 +35,9 @@ WHOLE = Rule(
 
 
 @pytest.fixture(autouse=True)
-def nothing_stored() -> None:
+def nothing_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     models.Rule.objects.all().delete()
-
-
-@pytest.fixture
-def sources() -> Iterator[Callable[[Any], None]]:
-    before = list(policy_store._sources)
-    yield register_server_defaults
-    policy_store._sources[:] = before
+    monkeypatch.setattr(policy_store, "_sources", [])
 
 
 def store(rule: Rule) -> models.Rule:
@@ -116,17 +109,15 @@ def test_what_did_not_change_is_not_compiled_again() -> None:
 def test_one_query_reads_the_rules_and_one_the_defaults() -> None:
     for number in range(5):
         store(replace(WHOLE, name=f"r{number}"))
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
+    with CaptureQueriesContext(connection) as queries:
         current()
     assert len(queries) == 2
 
 
-def test_servers_override_the_defaults_by_hook(sources: Callable[[Any], None]) -> None:
+def test_servers_override_the_defaults_by_hook() -> None:
     effects = {"crm": {"write": "allow", "read": ""}}
-    sources(lambda: effects)
-    sources(lambda: {"crm": {"destructive": "deny"}, "bank": {"write": "deny"}})
+    register_server_defaults(lambda: effects)
+    register_server_defaults(lambda: {"crm": {"destructive": "deny"}, "bank": {"write": "deny"}})
     assert [effect(effect_class=name) for name in ("read", "write", "destructive")] == ["allow", "allow", "deny"]
     effects["crm"] = {"write": "deny"}
     assert effect() == "deny"
