@@ -128,12 +128,16 @@ class Connection:
         assert self._opening is not None
         return await asyncio.shield(self._opening)
 
-    async def close(self) -> None:
-        """End it, at most a few seconds; calls in flight end with it."""
-        self._closed = True
+    async def end(self) -> None:
+        """End what is open, within a few seconds; calls in flight end with it. The next call starts it again."""
         self._stop.set()
         if self._owner is not None:
             await asyncio.wait([self._owner])
+
+    async def close(self) -> None:
+        """End it for good."""
+        self._closed = True
+        await self.end()
 
     async def check_again(self) -> Mapping[str, str]:
         """Compare the last listing with the pins once more: a person may have accepted one since."""
@@ -143,6 +147,8 @@ class Connection:
         return self._open.pins
 
     def _begin(self) -> None:
+        if not self._closed:
+            self._stop = asyncio.Event()
         self._opening = asyncio.get_running_loop().create_future()
         # Nobody may be left waiting for it when it fails.
         self._opening.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -166,8 +172,6 @@ class Connection:
     async def _own(self, opening: asyncio.Future[Open], before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await asyncio.wait([before])
-        if not self._closed:
-            self._stop = asyncio.Event()
         self._dead, self._relist = asyncio.Event(), asyncio.Event()
         self._report("connecting")
         ended: BaseException | None

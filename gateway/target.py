@@ -169,7 +169,7 @@ async def _or_end(sending: Any, connection: Connection, limit_s: float) -> JsonO
     try:
         return await asyncio.wait_for(sending, limit_s * START_SHARE)
     except TimeoutError:
-        await connection.close()
+        await connection.end()
         raise AmbiguousError(
             "E_TIMEOUT", f"{connection.launch.server} gave no answer in time and was ended.", retryable=False
         ) from None

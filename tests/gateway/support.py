@@ -66,7 +66,7 @@ def make_server(launch: Launch, **columns: Any) -> Server:
 
 def accept_everything(name: str, **columns: Any) -> None:
     """As if a person had accepted whatever the server listed."""
-    for tool in Tool.objects.filter(server__name=name):
+    for tool in Tool.objects.filter(server__name=name).exclude(candidate=""):
         tool.definition, tool.pin = tool.candidate, tool.candidate_pin
         tool.pin_state, tool.candidate, tool.candidate_pin, tool.quarantine_reason = PinState.ACCEPTED, "", "", ""
         for column, value in columns.items():
