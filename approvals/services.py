@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +18,7 @@ from audit.services import NewEntry, record, record_many
 from core.errors import JsonObject, MeahError
 
 from . import webhooks
-from .holds import load_settings
+from .holds import binding_of, load_settings
 from .models import Approval, ApprovalState, Call, CallState, Decision, Halt
 from .outcomes import status_of
 from .processes import living, ring_after_commit
@@ -51,16 +53,32 @@ def deciders() -> list[User]:
 
 def may_decide(approval: Approval, user: User) -> str:
     """Why this user can not decide it; empty where they can."""
+    return may_decide_each([approval], user)[approval.pk]
+
+
+def may_decide_each(approvals: Iterable[Approval], user: User) -> dict[int, str]:
+    """`may_decide` of many requests, by key, in a number of queries that does not grow with them."""
     if not user.is_active or not user.has_perm(DECIDE):
-        return f"{user.get_username()} lacks the permission {DECIDE}."
+        return {approval.pk: f"{user.get_username()} lacks the permission {DECIDE}." for approval in approvals}
+    rows = list(approvals)
+    votes = defaultdict(list)
+    for vote in Decision.objects.filter(approval__in=rows).select_related("user").prefetch_related("user__groups"):
+        votes[vote.approval_id].append(vote)
+    voter = get_user_model()._default_manager.prefetch_related("groups").get(pk=user.pk)
+    is_alone = len(deciders()) == 1
+    return {row.pk: _why_not(row, voter, votes[row.pk], is_alone=is_alone) for row in rows}
+
+
+def _why_not(approval: Approval, user: User, votes: Sequence[Decision], *, is_alone: bool) -> str:
     if approval.state != ApprovalState.PENDING:
         return f"It is {status_of(approval)} already."
-    if _asked(approval, user) and len(deciders()) > 1:
+    if _asked(approval, user) and not is_alone:
         return "Who asked can not decide: somebody else has to."
-    if approval.decisions.filter(user=user).exists():
+    if any(vote.user_id == user.pk for vote in votes):
         return f"{user.get_username()} has decided already; another person is needed."
-    if not any(_counts(user, demand) for demand in _open_demands(approval)):
-        groups = ", ".join(sorted({demand["group"] for demand in _open_demands(approval)}))
+    waiting = _unmet(approval.demands, votes)
+    if not any(_counts(user, demand) for demand in waiting):
+        groups = ", ".join(sorted({demand["group"] for demand in waiting}))
         return f"It waits for somebody of the group {groups}."
     return ""
 
@@ -70,17 +88,19 @@ def _asked(approval: Approval, user: User) -> bool:
 
 
 def _counts(user: User, demand: JsonObject) -> bool:
-    return not demand["group"] or user.groups.filter(name=demand["group"]).exists()
+    wanted: str = demand["group"]
+    groups = {group.name for group in user.groups.all()} if wanted else set()
+    return not wanted or wanted in groups
 
 
 def _open_demands(approval: Approval) -> list[JsonObject]:
     """The demands that the recorded approvals do not meet yet."""
-    approvers = [
-        decision.user
-        for decision in approval.decisions.select_related("user")
-        if decision.vote == Decision.Vote.APPROVE
-    ]
-    return [demand for demand in approval.demands if not _met(demand, approvers)]
+    return _unmet(approval.demands, list(approval.decisions.select_related("user")))
+
+
+def _unmet(demands: list[JsonObject], votes: Sequence[Decision]) -> list[JsonObject]:
+    approvers = [vote.user for vote in votes if vote.vote == Decision.Vote.APPROVE]
+    return [demand for demand in demands if not _met(demand, approvers)]
 
 
 def _met(demand: JsonObject, approvers: list[User]) -> bool:
@@ -146,8 +166,20 @@ def _check_decision(approval: Approval, user: User, note: str, digest: str) -> N
         approval.refresh_from_db()
     if approval.state != ApprovalState.PENDING:
         raise already_decided(approval)
+    if not is_as_asked(approval):
+        raise MeahError(
+            "E_INVALID_REQUEST",
+            "What is stored is not what was asked for.",
+            hint="The database was changed beside MEAH. `manage.py audit verify` and a look at the chain come first.",
+            reason="digest",
+        )
     if why := may_decide(approval, user):
         raise MeahError("E_DENIED", why, hint="Ask another approver.", reason="may_not_decide")
+
+
+def is_as_asked(approval: Approval) -> bool:
+    """Whether the stored call is still what the digest binds the request to."""
+    return binding_of(approval.call, approval.call.arguments) == approval.digest
 
 
 def already_decided(approval: Approval) -> MeahError:
@@ -209,7 +241,7 @@ def missing_to_run(call: Call) -> list[str]:
         needed = set(target_of(call.server).needs(call.tool))
     except MeahError as error:
         return [error.message]
-    lacking = [needed - set(process.key_variables) for process in living()]
+    lacking: list[set[str]] = [needed - set(process.key_variables) for process in living()]
     if not lacking:
         return [] if not needed else sorted(needed)
     return sorted(min(lacking, key=len))

@@ -67,6 +67,8 @@ def _secret_key() -> str:
 SECRET_KEY = env.str("MEAH_SECRET_KEY", default="") or _secret_key()
 DEBUG = False
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", *env.list("MEAH_ALLOWED_HOSTS", default=[])]
+# Where people reach the admin: links in webhooks start with it.
+MEAH_BASE_URL = env.str("MEAH_BASE_URL", default="").rstrip("/") or "http://127.0.0.1:7817"
 
 INSTALLED_APPS = [
     "daphne",
