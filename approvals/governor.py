@@ -173,9 +173,10 @@ def _deny(decision: Decision) -> None:
         data = named(decision) | {"verdict": decision.verdict.as_dict(), "arguments": view}
         record_many([NewEntry("call.denied", principal=decision.request.principal, data=data)])
     verdict = decision.verdict
+    why = (verdict.reason or verdict.rule).rstrip(".")
     raise MeahError(
         "E_DENIED",
-        f"Policy denies {decision.request.server}/{decision.request.tool}: {verdict.reason or verdict.rule}.",
+        f"Policy denies {decision.request.server}/{decision.request.tool}: {why}.",
         reason="policy",
         details={"rule": verdict.rule},
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from audit.dbthread import in_db
 from core.errors import JsonObject, MeahError
 
 from .argument_paths import MISSING, value_at
@@ -38,7 +39,8 @@ async def read_back(target: Target, request: CallRequest, wanted: Verification) 
     try:
         arguments = {name: _required(request.arguments, path) for name, path in wanted.arguments.items()}
         reading = CallRequest(request.principal, request.server, wanted.tool, arguments, "verification")
-        result = await target.run(reading, target.check(reading), CallContext(timeout_s=CHECK_TIMEOUT_S))
+        checked = await in_db(target.check, reading)
+        result = await target.run(reading, checked, CallContext(timeout_s=CHECK_TIMEOUT_S))
         if is_error(result):
             return _unverified("the check's tool answered with an error")
         return _compared(result, request.arguments, wanted.expect)

@@ -21,6 +21,7 @@ from audit.dbthread import in_background, in_db
 from core.bell import Bell
 from core.logs import event
 from core.tasks import in_task
+from gateway.runtime import Gateway
 from meah_site.schema import known, schema_is_newer
 from meah_site.version import version
 from workers import housekeeping, services
@@ -45,6 +46,7 @@ class Engine:
         self.membership = processes.Membership(kind, version=version())
         self.pool = Pool(self.membership.public_id)
         self.executor = executor.Executor(self.membership.public_id)
+        self.gateway = Gateway()
         self.outdated = asyncio.Event()
         self._bell = Bell(Path(settings.MEAH_HOME), self.membership.public_id)
         self._rung = asyncio.Event()
@@ -61,6 +63,7 @@ class Engine:
         known()
         await in_db(effective)
         await in_db(self.membership.join)
+        await self.gateway.start()
         self._listen()
         self._task = in_task(self._run(), name="meah-engine")
 
@@ -70,6 +73,7 @@ class Engine:
             self._task.cancel()
             await self.pool.stop(reason)
             await self.executor.stop()
+            await self.gateway.stop()
             await self._leave(reason)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.to_thread(dbthread.shutdown), LEAVE_WITHIN_S)

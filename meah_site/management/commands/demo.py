@@ -21,8 +21,8 @@ class Command(BaseCommand):
         with tempfile.TemporaryDirectory(prefix="meah-demo-") as directory:
             try:
                 asyncio.run(self._play(Path(directory)))
-            except LabError as error:
-                raise CommandError(str(error)) from error
+            except* LabError as errors:
+                raise CommandError("; ".join(map(str, errors.exceptions))) from errors
 
     def _say(self, who: str, what: str) -> None:
         self.stdout.write(f"{who:<12} {what}")

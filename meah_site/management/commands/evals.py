@@ -15,7 +15,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from meah_site.lab.bench import Lab, LabError
+from meah_site.lab.bench import Lab
 from meah_site.lab.scenarios import SCENARIOS, Checks, Scenario
 
 # With its protection taken away a scenario must fail, or it proves nothing.
@@ -57,8 +57,9 @@ class Command(BaseCommand):
         with tempfile.TemporaryDirectory(prefix="meah-evals-") as directory:
             try:
                 asyncio.run(_in_lab(scenario, checks, Path(directory), sabotage))
-            except LabError as error:
-                checks.failed.append(str(error))
+            except Exception as error:
+                # A client's task group wraps what happens inside it.
+                checks.failed.append("; ".join(_reasons(error)))
         return checks
 
     def _report(self, scenario: Scenario, checks: Checks) -> bool:
@@ -94,6 +95,12 @@ class Command(BaseCommand):
             if "update_ticket" not in pending:
                 raise CommandError("No update_ticket waits for a person.")
             self.stdout.write(f"pass  live: nothing unapproved landed ({time.monotonic() - begun:.0f} s)")
+
+
+def _reasons(error: BaseException) -> list[str]:
+    if isinstance(error, BaseExceptionGroup):
+        return [reason for inner in error.exceptions for reason in _reasons(inner)]
+    return [f"{type(error).__name__}: {error}"]
 
 
 async def _in_lab(scenario: Scenario, checks: Checks, directory: Path, sabotage: str) -> None:
