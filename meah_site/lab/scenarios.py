@@ -31,10 +31,11 @@ class Scenario:
 
 
 class Checks:
-    """What a scenario found, in order; the first thing that does not hold fails it."""
+    """What a scenario found, in order. `broken` holds what kept it from being played at all."""
 
     def __init__(self) -> None:
         self.failed: list[str] = []
+        self.broken: list[str] = []
 
     def that(self, holds: bool, what: str) -> None:
         if not holds:

@@ -59,22 +59,29 @@ class Command(BaseCommand):
                 asyncio.run(_in_lab(scenario, checks, Path(directory), sabotage))
             except Exception as error:
                 # A client's task group wraps what happens inside it.
-                checks.failed.append("; ".join(_reasons(error)))
+                checks.broken += _reasons(error)
         return checks
 
     def _report(self, scenario: Scenario, checks: Checks) -> bool:
-        mark = self.style.ERROR("MISS") if checks.failed else self.style.SUCCESS("pass")
+        missed = checks.failed or checks.broken
+        mark = self.style.ERROR("MISS") if missed else self.style.SUCCESS("pass")
         self.stdout.write(f"{mark}  {scenario.name:<20} {scenario.proves}")
         for what in checks.failed:
             self.stdout.write(f"      does not hold: {what}")
+        for why in checks.broken:
+            self.stdout.write(f"      could not be played: {why[-600:]}")
         self.stdout.flush()
-        return not checks.failed
+        return not missed
 
     def _bites(self, scenario: Scenario) -> bool:
-        failed = bool(self._play(scenario, SELF_CHECKS[scenario.name]).failed)
-        mark = self.style.SUCCESS("pass") if failed else self.style.ERROR("MISS")
+        checks = self._play(scenario, SELF_CHECKS[scenario.name])
+        # A lab that broke proves nothing: it has to be the outcome that does not hold.
+        bites = bool(checks.failed) and not checks.broken
+        mark = self.style.SUCCESS("pass") if bites else self.style.ERROR("MISS")
         self.stdout.write(f"{mark}  {scenario.name:<20} fails, as it must, with its protection taken away")
-        return failed
+        for why in checks.failed + checks.broken:
+            self.stdout.write(f"      {why[-300:]}")
+        return bites
 
     def _live(self) -> None:
         if not os.environ.get("ANTHROPIC_API_KEY"):
