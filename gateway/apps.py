@@ -11,7 +11,7 @@ class GatewayConfig(AppConfig):
         from approvals.policy_store import register_server_defaults
         from approvals.targets import register_resolver
         from gateway.services import server_defaults
-        from gateway.target import resolve
+        from gateway.target import resolve, server_names
 
-        register_resolver(resolve)
+        register_resolver(resolve, server_names)
         register_server_defaults(server_defaults)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -57,8 +58,11 @@ class Entry:
         return [*self.problems, *server_problems(self.launch, exposure=exposure, prefix=self.prefix)]
 
 
-def parse(text: str | bytes) -> list[Entry]:
-    """The servers of a file, in its order. Raises MeahError E_CONFIG when it is no such file at all."""
+def parse(text: str | bytes, *, directory: Path | None = None) -> list[Entry]:
+    """The servers of a file, in its order. Raises MeahError E_CONFIG when it is no such file at all.
+
+    `directory` is the file's own, absolute: commands with a slash are relative to it.
+    """
     try:
         found = strict_loads(text)
     except StrictDecodeError as error:
@@ -66,7 +70,7 @@ def parse(text: str | bytes) -> list[Entry]:
     servers = found.get("mcpServers") if isinstance(found, dict) else None
     if not isinstance(servers, dict):
         raise MeahError("E_CONFIG", "The file has no object `mcpServers`.", hint=_HINT)
-    entries = [_entry(name, value) for name, value in servers.items()]
+    entries = [_entry(name, value, directory) for name, value in servers.items()]
     extra = sorted(key for key in found if key != "mcpServers")
     if extra and entries:
         entries[0].notes.append(f"unknown beside mcpServers: {', '.join(one_line(key, 60) for key in extra)}")
@@ -79,7 +83,7 @@ def render(servers: Iterable[tuple[Launch, JsonObject]]) -> str:
     return json.dumps({"mcpServers": entries}, indent=2, ensure_ascii=False) + "\n"
 
 
-def _entry(name: str, value: Any) -> Entry:
+def _entry(name: str, value: Any, directory: Path | None) -> Entry:
     if not isinstance(value, dict):
         return Entry(Launch(server=name), problems=["it is no object."])
     problems: list[str] = []
@@ -89,7 +93,7 @@ def _entry(name: str, value: Any) -> Entry:
     launch = Launch(
         server=name,
         transport=transport,
-        command=_text(value, "command", problems),
+        command=_anchored(_text(value, "command", problems), directory),
         args=tuple(_texts(value, "args", problems)),
         env=tuple(_text_map(value, "env", problems).items()),
         inherit_env=tuple(_texts(value, "inheritEnv", problems)),
@@ -106,6 +110,12 @@ def _entry(name: str, value: Any) -> Entry:
         if effect := _one_of(own, f"{kind}Default", EFFECTS, None, problems):
             entry.defaults[f"{kind}_default"] = effect
     return entry
+
+
+def _anchored(command: str, directory: Path | None) -> str:
+    """A command with a slash as an absolute path, whatever MEAH's working directory; a bare one is found on PATH."""
+    is_relative = "/" in command and not command.startswith(("/", "~", "$"))
+    return str(directory / command) if is_relative and directory else command
 
 
 def _unknown(value: JsonObject, own: JsonObject) -> list[str]:

@@ -47,6 +47,11 @@ def resolve(server: str) -> GatewayTarget | None:
     return GatewayTarget(server)
 
 
+def server_names() -> list[str]:
+    """The servers that agents can reach in some way."""
+    return list(Server.objects.exclude(exposure=Exposure.OFF).values_list("name", flat=True))
+
+
 class GatewayTarget:
     """One server, for the time of one call."""
 

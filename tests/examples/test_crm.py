@@ -17,6 +17,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from gateway import mcpfile
+
 ROOT = Path(__file__).resolve().parents[2]
 SERVER = ROOT / "examples" / "crm" / "server.py"
 KEY = "meah/idempotency-key"
@@ -235,13 +237,30 @@ def test_without_a_file_it_lives_in_memory(run: Callable[..., Any], tmp_path: Pa
 
 
 @pytest.mark.skipif(not (ROOT / ".venv").exists(), reason="the script starts the Python of .venv")
-def test_the_script_of_the_example_file_starts_it_from_anywhere(run: Callable[..., Any], data: Path) -> None:
-    entry = json.loads((ROOT / "examples" / "crm.mcp.json").read_text())["mcpServers"]["crm"]
-    assert entry["meah"] == {"exposure": "direct", "prefix": ""}
-    command = (ROOT / "examples" / entry["command"]).resolve()
+def test_the_example_file_starts_it_from_anywhere(run: Callable[..., Any], data: Path) -> None:
+    file = ROOT / "examples" / "crm.mcp.json"
+    [entry] = mcpfile.parse(file.read_bytes(), directory=file.parent)
+    assert (entry.name, entry.exposure, entry.prefix) == ("crm", "direct", "")
+    assert not entry.check("direct")
 
     async def scenario() -> None:
-        async with crm(data, command=str(command)) as client:
+        async with crm(data, command=entry.launch.command) as client:
             assert len((await client.list_tools()).tools) == 7
 
     run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("./crm/run", "/work/crm/run"),
+        ("bin/server", "/work/bin/server"),
+        ("npx", "npx"),
+        ("/usr/bin/env", "/usr/bin/env"),
+        ("~/bin/x", "~/bin/x"),
+    ],
+)
+def test_a_command_with_a_slash_is_relative_to_the_file_that_names_it(command: str, expected: str) -> None:
+    text = json.dumps({"mcpServers": {"x": {"command": command}}})
+    assert mcpfile.parse(text, directory=Path("/work"))[0].launch.command == expected
+    assert mcpfile.parse(text)[0].launch.command == command

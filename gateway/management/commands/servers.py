@@ -82,7 +82,7 @@ class Command(BaseCommand):
             sys.exit(1)
 
     def import_file(self, *, file: Path, yes: bool, exposure: str | None, **_options: Any) -> bool:
-        entries = mcpfile.parse(_read(file))
+        entries = mcpfile.parse(_read(file), directory=file.resolve().parent)
         if not entries:
             raise MeahError("E_CONFIG", f"{file} names no server.", hint="Add one under mcpServers.")
         startable = [entry.launch for entry in entries if not entry.check(entry.exposure or exposure or Exposure.OFF)]
