@@ -78,7 +78,11 @@ class Server(models.Model):
     )
     transport = models.CharField(
         max_length=8,
-        choices=[("stdio", "stdio: a command"), ("http", "Streamable HTTP"), ("sse", "HTTP with SSE, the older form")],
+        choices=[
+            ("stdio", "stdio: a command"),
+            ("http", "Streamable HTTP"),
+            ("sse", "HTTP with SSE, the older form: results up to 1 MiB"),
+        ],
     )
     command = models.CharField(max_length=1000, blank=True)
     args = models.JSONField("arguments", default=list, blank=True, help_text="A list of texts.")

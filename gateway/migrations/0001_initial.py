@@ -33,7 +33,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', models.CharField(help_text='How policy and agents name it. For direct exposure at most 32 characters, no __.', max_length=128, unique=True, validators=[django.core.validators.RegexValidator('^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\\Z', 'Letters, digits, . _ and -, starting with a letter or digit.')])),
-                ('transport', models.CharField(choices=[('stdio', 'stdio: a command'), ('http', 'Streamable HTTP'), ('sse', 'HTTP with SSE, the older form')], max_length=8)),
+                ('transport', models.CharField(choices=[('stdio', 'stdio: a command'), ('http', 'Streamable HTTP'), ('sse', 'HTTP with SSE, the older form: results up to 1 MiB')], max_length=8)),
                 ('command', models.CharField(blank=True, max_length=1000)),
                 ('args', models.JSONField(blank=True, default=list, help_text='A list of texts.', verbose_name='arguments')),
                 ('env', models.JSONField(blank=True, default=dict, help_text='Variables by name. Secrets only as ${NAME}.', verbose_name='environment')),

@@ -190,6 +190,25 @@ def test_a_server_that_dies_leaves_the_call_open(run: Any, tmp_path: Path) -> No
     process.wait()
 
 
+def test_the_older_sse_transport_is_spoken_too(run: Any, tmp_path: Path) -> None:
+    process, port = start("web.py", "--old")
+    url = f"http://127.0.0.1:{port}/sse"
+
+    async def scenario() -> None:
+        async with pool_of(tmp_path) as pool:
+            opened = await pool.connection(Launch(server="old", transport="sse", url=url, private=True)).open()
+            assert text_of(await opened.call("echo", {"text": "hi"})) == "hi"
+            assert len(text_of(await opened.call("big", {"bytes": 500_000}))) == 500_000, "the SDK takes 1 MiB here"
+            with pytest.raises(AmbiguousError):
+                await opened.call("die", {})
+
+    try:
+        run(scenario())
+    finally:
+        process.kill()
+        process.wait()
+
+
 @pytest.mark.parametrize(
     ("path", "kind"),
     [

@@ -416,11 +416,17 @@ asyncio.run(main())
 
 
 def test_after_a_kill_the_next_process_ends_what_was_left_behind(run: Any, tmp_path: Path) -> None:
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": "tests.settings"}
+    environ = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "DJANGO_SETTINGS_MODULE": "meah_site.settings_mcp",
+        "MEAH_HOME": str(tmp_path / "home"),
+    }
     script = "import django; django.setup()\n" + ORPHANS
     meah = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, env=environ)
     assert meah.stdout is not None
-    started = [pid_of(tmp_path), *json.loads(meah.stdout.readline())] if wait_for(tmp_path) else []
+    started = json.loads(meah.stdout.readline())
+    started.append(pid_of(tmp_path))
     assert end_groups_of_the_dead(tmp_path) == 0, "its owner lives"
     meah.kill()
     meah.wait()
@@ -476,10 +482,3 @@ def recorded(directory: Path) -> list[dict[str, Any]]:
 def pid_of(directory: Path) -> int:
     [group] = recorded(directory)
     return int(group["pgid"])
-
-
-def wait_for(directory: Path) -> bool:
-    deadline = time.monotonic() + 30
-    while not recorded(directory) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return bool(recorded(directory))

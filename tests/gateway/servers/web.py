@@ -1,4 +1,7 @@
-"""A Streamable HTTP MCP server of both eras, on the official SDK, on a loopback port: `web.py PORT`."""
+"""A Streamable HTTP MCP server of both eras, on the official SDK, on a loopback port: `web.py PORT [--json]`.
+
+`--old` serves the SSE transport that came before, at /sse.
+"""
 
 from __future__ import annotations
 
@@ -73,10 +76,29 @@ async def call_tool(context: Any, params: Any) -> mcp_types.CallToolResult:
     raise MCPError(-32050, "down", {"retryIn": 5})
 
 
+def old(server: Server[Any]) -> Any:
+    from mcp.server.sse import SseServerTransport
+    from starlette.applications import Starlette
+    from starlette.routing import Mount, Route
+
+    transport = SseServerTransport("/messages/")
+
+    class Stream:
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            async with transport.connect_sse(scope, receive, send) as (read, write):
+                await server.run(read, write, server.create_initialization_options())
+
+    routes = [Route("/sse", Stream(), methods=["GET"]), Mount("/messages/", app=transport.handle_post_message)]
+    return Starlette(routes=routes)
+
+
 def main() -> None:
     server: Server[Any] = Server(
         "web", version="1", on_list_tools=list_tools, on_call_tool=call_tool, on_subscriptions_listen=ListenHandler(bus)
     )
+    if "--old" in sys.argv:
+        uvicorn.run(old(server), host="127.0.0.1", port=int(sys.argv[1]), log_level="error")
+        return
     manager = StreamableHTTPSessionManager(app=server, json_response="--json" in sys.argv)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
