@@ -78,6 +78,7 @@ class Lab:
             "MEAH_ENV_FILE": "",
             "DATABASE_URL": "sqlite:///db.sqlite3",
             "MEAH_LOG_LEVEL": "error",
+            "PYTHONPATH": str(ROOT),
         }
 
     def _python(self, script: str) -> list[str]:
@@ -116,8 +117,8 @@ class Lab:
         return path
 
     def crm(self) -> JsonObject:
-        """The CRM's own records, read from outside."""
-        data: JsonObject = json.loads(self.crm_file.read_text())
+        """The CRM's own records, read from outside; it writes them with its first write."""
+        data: JsonObject = json.loads(self.crm_file.read_text()) if self.crm_file.exists() else {}
         return data
 
     def effects(self, tool: str = "") -> list[JsonObject]:

@@ -131,7 +131,8 @@ async def destructive_denied(lab: Lab, checks: Checks) -> None:
         checks.that((answer.get("error") or {}).get("code") == "E_DENIED", f"it is refused: {answer}")
         pending = await agent.call("list_pending")
         checks.that(not pending["data"]["pending"], "nothing is queued")
-        checks.that("C-2" in str(lab.crm()["customers"]), "the customer is still there")
+        customer = await agent.call("get_customer", customer_id="C-2")
+        checks.that(customer.get("customer_id") == "C-2", f"the customer is still there: {customer}")
     await _chain_is_whole(lab, checks)
 
 
