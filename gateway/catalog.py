@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from django.db.models import Q, QuerySet
 
-from approvals.policy import Policy, posture
+from approvals.policy import Policy
 from core.errors import JsonObject, MeahError
 from core.text import one_line
 
@@ -35,14 +35,6 @@ class DirectTool:
     effect_class: str
     pin: str
 
-    def as_listed(self, policy_posture: str) -> JsonObject:
-        """For `tools/list`: the posture before the description; no outputSchema where an answer may be held."""
-        listed = self.definition | {"name": self.listed_name}
-        listed["description"] = f"[policy: {policy_posture}] {self.definition.get('description', '')}".rstrip()
-        if policy_posture != "allow":
-            listed.pop("outputSchema", None)
-        return listed
-
 
 def direct_tools() -> list[DirectTool]:
     """Every tool that is listed by itself, by its listed name. What collides is left out altogether."""
@@ -59,10 +51,6 @@ def find(listed_name: str) -> DirectTool:
     if len(rows) != 1:
         raise MeahError("E_NOT_FOUND", f"There is no tool named {one_line(listed_name, 100)!r}.")
     return _direct(rows[0])
-
-
-def listed_posture(policy: Policy, tool: DirectTool, *, principal: str) -> str:
-    return posture(policy, principal=principal, server=tool.server, tool=tool.tool, effect_class=tool.effect_class)
 
 
 def speaking_rules(policy: Policy, tool: Tool, *, principal: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
@@ -31,7 +31,8 @@ from .groups import Ledger
 from .handshake import LEGACY, NotModernError, era_of, list_tools, negotiate, refuse_self
 from .launch import Launch
 from .lines import Tail
-from .remote import http_streams
+from .remote import Tap, http_streams
+from .reports import Hooks, Report
 from .wire import CLIENT, Wire
 
 log = logging.getLogger("meah.gateway")
@@ -42,33 +43,6 @@ RELIST_PAUSE_S: Final = 0.25
 RELIST_MAX_PAUSE_S: Final = 300.0
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Report:
-    """What became of a connection, for the server's row."""
-
-    server: str
-    state: str
-    error: str = ""
-    stderr: str = ""
-    era: str = ""
-
-
-Listed = Callable[[Launch, list[Any]], Awaitable[Mapping[str, str]]]
-Reported = Callable[[Report], None]
-
-
-async def _allow_nothing(launch: Launch, listing: list[Any]) -> Mapping[str, str]:
-    return {}
-
-
-@dataclass
-class Hooks:
-    """How a connection tells of itself. `listed` compares a listing with the pins: tool -> the pin that it matches."""
-
-    listed: Listed = _allow_nothing
-    reported: Reported = lambda report: None
 
 
 @dataclass
@@ -105,6 +79,7 @@ class Connection:
         self.launch = launch
         self.tail = Tail()
         self.starts = 0
+        self._told_up_to = 0
         self._ledger = ledger
         self._hooks = hooks
         self._open: Open | None = None
@@ -145,6 +120,11 @@ class Connection:
             return {}
         self._open.pins = await self._hooks.listed(self.launch, self._open.listing)
         return self._open.pins
+
+    def tell_news(self) -> None:
+        """Report again where the running server has written to stderr since the last report."""
+        if self._open is not None and self.tail.received != self._told_up_to:
+            self._report("active")
 
     def _begin(self) -> None:
         if not self._closed:
@@ -228,7 +208,7 @@ class Connection:
     @asynccontextmanager
     async def _remote(self) -> AsyncIterator[Wire]:
         async with http_streams(self.launch) as (read, write, watch):
-            wire = Wire(self.launch.server, _Tap(read, self._dead.set), write, watch.fault_of)
+            wire = Wire(self.launch.server, Tap(read, self._dead.set), write, watch.fault_of)
             wire.remote, wire.lost, wire.last_fault = True, self._dead.set, lambda: watch.last
             yield wire
 
@@ -336,40 +316,8 @@ class Connection:
         )
 
     def _report(self, state: str, error: str = "") -> None:
+        self._told_up_to = self.tail.received
         self._hooks.reported(Report(self.launch.server, state, error, redact(self.tail.text()), self.launch.era))
-
-
-class _Tap:
-    """A read stream that tells when the transport has ended."""
-
-    def __init__(self, inner: Any, ended: Callable[[], None]) -> None:
-        self._inner = inner
-        self._ended = ended
-
-    async def receive(self) -> Any:
-        try:
-            return await self._inner.receive()
-        except (anyio.EndOfStream, anyio.ClosedResourceError):
-            self._ended()
-            raise
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    def __aiter__(self) -> _Tap:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> _Tap:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
 
 def _over(wire: Wire, child: Child, dead: asyncio.Event) -> None:

@@ -73,9 +73,10 @@ class Tail:
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=TAIL_LINES)
         self._cutter = Lines(TAIL_LINE_CHARS)
-        self._open = 0
+        self.received = 0
 
     def feed(self, chunk: bytes) -> None:
+        self.received += len(chunk)
         for line in self._cutter.feed(chunk):
             self.add(line)
 

@@ -136,9 +136,15 @@ class Server(models.Model):
         return self.name
 
     def clean(self) -> None:
+        from .catalog import collisions
         from .rules import server_problems
 
-        if problems := server_problems(self.launch(), exposure=self.exposure, prefix=self.prefix):
+        problems = server_problems(self.launch(), exposure=self.exposure, prefix=self.prefix)
+        if not problems and self.pk and self.exposure == Exposure.DIRECT:
+            names = self.tools.filter(pin_state=PinState.ACCEPTED).values_list("name", flat=True)
+            listed = [(self.listed_prefix + name, self.name) for name in names]
+            problems = collisions(listed, apart_from=[self.name])
+        if problems:
             raise ValidationError(problems)
 
     def launch(self) -> Launch:

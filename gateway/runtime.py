@@ -13,9 +13,12 @@ from django.conf import settings
 from approvals.processes import run_directory
 from audit.dbthread import in_db
 from core.logs import event
+from core.secrets import name_secrets
 
 from . import observations, sessions
+from .groups import refuse_loop
 from .launch import Launch
+from .models import Server
 from .sessions import Hooks, Pool, Report
 
 log = logging.getLogger("meah.gateway")
@@ -32,6 +35,9 @@ class Gateway:
         self._reporter: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
+        """Raises MeahError E_CONFIG where this process is a downstream server of its own."""
+        refuse_loop(Path(settings.MEAH_HOME))
+        await in_db(_name_variables)
         await self.pool.start()
         self._reporter = asyncio.create_task(self._report(), name="gateway-reporter")
         sessions.install(self.pool)
@@ -66,3 +72,9 @@ class Gateway:
             except Exception as error:
                 # What a server's page shows is behind then; no call may fail of it.
                 event(log, "report_failed", level="warn", server=report.server, exc_info=error)
+
+
+def _name_variables() -> None:
+    """What servers refer to is secret from the start, also before one of them runs here."""
+    for server in Server.objects.all():
+        name_secrets(server.launch().variables)

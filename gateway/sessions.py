@@ -6,14 +6,15 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from .connection import Connection, Hooks, Open, Report, cancelled
+from .connection import Connection, Open, cancelled
 from .failures import NotSentError
 from .groups import Ledger, end_groups_of_the_dead
 from .launch import Launch
+from .reports import Hooks, Report
 
 __all__ = ["Connection", "Hooks", "Open", "Pool", "Report", "current", "install"]
 
-REAP_EVERY_S: Final = 5.0
+LOOK_EVERY_S: Final = 5.0
 
 
 class Pool:
@@ -25,18 +26,18 @@ class Pool:
         self._hooks = hooks or Hooks()
         self._connections: dict[str, Connection] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._reaper: asyncio.Task[None] | None = None
+        self._upkeep: asyncio.Task[None] | None = None
         self._stopped = False
 
     async def start(self) -> None:
         self._ledger.open()
-        self._reaper = asyncio.create_task(self._reap(), name="gateway-reaper")
+        self._upkeep = asyncio.create_task(self._look_after(), name="gateway-upkeep")
 
     async def stop(self) -> None:
         """End every child and connection; takes at most about four seconds."""
         self._stopped = True
-        if self._reaper is not None:
-            await cancelled(self._reaper)
+        if self._upkeep is not None:
+            await cancelled(self._upkeep)
         ends = [asyncio.ensure_future(connection.close()) for connection in self._connections.values()]
         if ends or self._ending:
             await asyncio.wait([*ends, *self._ending])
@@ -65,10 +66,12 @@ class Pool:
     def known(self, server: str) -> Connection | None:
         return self._connections.get(server)
 
-    async def _reap(self) -> None:
+    async def _look_after(self) -> None:
         while True:
             await asyncio.to_thread(end_groups_of_the_dead, self._directory)
-            await asyncio.sleep(REAP_EVERY_S)
+            for connection in self._connections.values():
+                connection.tell_news()
+            await asyncio.sleep(LOOK_EVERY_S)
 
 
 _current: Pool | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import time
@@ -13,7 +14,6 @@ from typing import Any
 
 from approvals.targets import CallContext, CallRequest
 from audit.dbthread import in_db
-from gateway import observations
 from gateway.launch import Launch
 from gateway.models import Exposure, PinState, Server, Tool
 from gateway.runtime import Gateway
@@ -112,4 +112,11 @@ async def until(condition: Any, *, within_s: float = 10.0) -> None:
         await asyncio.sleep(0.05)
 
 
-__all__ = ["observations"]
+def recorded(directory: Path) -> list[dict[str, Any]]:
+    files = list(directory.glob("children-*.json"))
+    return [group for file in files for group in json.loads(file.read_text())["groups"]]
+
+
+def pid_of(directory: Path) -> int:
+    [group] = recorded(directory)
+    return int(group["pgid"])

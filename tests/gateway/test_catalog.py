@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 
 from core.errors import MeahError
 from gateway import catalog, observations
@@ -83,16 +84,22 @@ def test_meahs_own_names_are_taken(name: str) -> None:
     assert catalog.collisions([(name, "crm")])
 
 
-def test_agents_see_the_pinned_text_behind_the_posture() -> None:
+def test_agents_get_the_pinned_text_and_nothing_while_a_change_waits() -> None:
     made = make_server(Launch(server="crm", command="crm"))
     tool = {"name": "get", "title": "Get", "description": "Gets.", "inputSchema": OBJECT, "outputSchema": OBJECT}
     observations.compare(made.launch(), [tool])
     accept_everything("crm")
     [found] = catalog.direct_tools()
-    assert found.as_listed("allow") == tool | {"name": "crm__get", "description": "[policy: allow] Gets."}
-    held = found.as_listed("allow, require_approval if amount > 100")
-    assert held["description"] == "[policy: allow, require_approval if amount > 100] Gets."
-    assert "outputSchema" not in held
-    assert "outputSchema" in found.definition
+    assert (found.listed_name, found.definition) == ("crm__get", tool)
     observations.compare(made.launch(), [tool | {"description": "Gets, and sends."}])
     assert catalog.direct_tools() == []
+
+
+def test_a_server_that_would_collide_can_not_be_made_direct_in_a_form() -> None:
+    server("one", "search", prefix="")
+    other = server("two", "search", exposure=Exposure.OFF)
+    other.exposure = Exposure.DIRECT
+    other.clean()
+    other.prefix = ""
+    with pytest.raises(ValidationError):
+        other.clean()
