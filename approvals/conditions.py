@@ -7,6 +7,7 @@ there can not be compared: it is absent, or of another type. Strict rules match 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -210,16 +211,18 @@ OPERATORS: Final = (*_COMPARISONS, *sorted(PRESENCE, reverse=True))
 
 
 def _kind(value: Any) -> str:
-    """JSON's types: a boolean is no number, and whole numbers are numbers."""
+    """JSON's types: a boolean is no number, and neither is what is not finite."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "boolean"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "not finite"
     return "number" if isinstance(value, int | float) else type(value).__name__
 
 
 def _is_number(value: Any) -> bool:
-    return _kind(value) == "number" and value == value and abs(value) != float("inf")
+    return _kind(value) == "number"
 
 
 def _truth(is_true: bool) -> Truth:

@@ -88,9 +88,9 @@ def _asked(approval: Approval, user: User) -> bool:
 
 
 def _counts(user: User, demand: JsonObject) -> bool:
-    wanted: str = demand["group"]
-    groups = {group.name for group in user.groups.all()} if wanted else set()
-    return not wanted or wanted in groups
+    if not demand["group"]:
+        return True
+    return any(group.name == demand["group"] for group in user.groups.all())
 
 
 def _open_demands(approval: Approval) -> list[JsonObject]:
@@ -104,7 +104,8 @@ def _unmet(demands: list[JsonObject], votes: Sequence[Decision]) -> list[JsonObj
 
 
 def _met(demand: JsonObject, approvers: list[User]) -> bool:
-    return sum(_counts(user, demand) for user in approvers if user.is_active) >= demand["count"]
+    wanted: int = demand["count"]
+    return sum(_counts(user, demand) for user in approvers if user.is_active) >= wanted
 
 
 def demands_met(approval: Approval, demands: list[JsonObject]) -> bool:
@@ -244,7 +245,7 @@ def missing_to_run(call: Call) -> list[str]:
     lacking: list[set[str]] = [needed - set(process.key_variables) for process in living()]
     if not lacking:
         return [] if not needed else sorted(needed)
-    return sorted(min(lacking, key=len))
+    return min((sorted(names) for names in lacking), key=len)
 
 
 # -- the clock ------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
+from audit.services import record
 from core.canonical import utc_text
 from core.errors import JsonObject, MeahError
 from core.logs import event
@@ -28,6 +29,7 @@ from core.secrets import name_secrets, read_secret
 from core.text import one_line, visible
 
 from .models import Approval, Delivery, Webhook
+from .processes import ring_after_commit
 
 if TYPE_CHECKING:
     import httpx
@@ -169,3 +171,14 @@ def settle(results: Sequence[tuple[Delivery, str]]) -> None:
             values["next_try_at"] = timezone.now() + timedelta(seconds=WAITS_S[delivery.tries - 1])
         with transaction.atomic():
             Delivery.objects.filter(pk=delivery.pk).update(**values)
+
+
+def retry(delivery: Delivery, *, principal: str) -> None:
+    """Send it again, from its first try on. Raises MeahError E_INVALID_REQUEST when it has arrived."""
+    with transaction.atomic():
+        unsent = Delivery.objects.filter(pk=delivery.pk).exclude(state=Delivery.State.SENT)
+        if not unsent.update(state=Delivery.State.WAITING, tries=0, next_try_at=timezone.now()):
+            raise MeahError("E_INVALID_REQUEST", "The message has arrived already.", hint="It is not sent twice.")
+        ring_after_commit()
+        data = {"delivery": delivery.pk, "event": delivery.event, "webhook": delivery.webhook.name}
+        record("delivery.retried", principal=principal, subject=delivery.approval.public_id, data=data)

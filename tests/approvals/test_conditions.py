@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -46,6 +47,9 @@ def truths(op: str, wanted: Any, arguments: dict[str, Any], *, path: str = "x", 
         ("gt", 100, [101, 100.01, 2**53], [100, 99], ["101", True, None, {}]),
         ("gte", 100, [100, 100.0], [99.999], ["100", True]),
         ("gt", 0, [1e-9], [0, -0.0, -1], [True]),
+        ("gt", 0, [], [], [math.nan, math.inf, -math.inf]),
+        ("ne", 0, [], [], [math.nan, math.inf]),
+        ("not_in", [0], [], [], [math.nan, math.inf]),
         ("matches", "T-[0-9]+", ["T-1", "T-1001"], ["T-", "xT-1", "T-1x", "T-1\n", "t-1", ""], [1, None, ["T-1"]]),
         ("matches", "a|b", ["a", "b"], ["ab", "ac"], []),
         ("matches", "rm .*", ["rm -r"], ["ls"], ["rm x\n", "rm x\ny"]),
@@ -155,6 +159,7 @@ def test_lists_within_lists() -> None:
         ("a", "starts_with", None, "text"),
         ("a", "exists", False, "no value"),
         ("a", "eq", 2**53, "no argument can be"),
+        ("a", "gt", 10**400, "no argument can be"),
         ("a", "eq", [float("nan")], "no argument can be"),
         ("a", "contains", "\ud800", "no argument can be"),
     ],

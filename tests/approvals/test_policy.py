@@ -219,6 +219,7 @@ def test_a_check_that_an_allow_rule_asks_for_stays_but_never_hides_a_stricter_ru
     assert verdict(allow).verification == lax
     assert verdict(allow, Rule("b", "require_approval", order=2)).verification == lax
     assert verdict(allow, Rule("b", "require_approval", order=2, verification=real)).verification == real
+    assert verdict(allow, Rule("b", "deny")).verification is None
 
 
 def test_the_demands_of_every_matching_rule_must_be_met() -> None:

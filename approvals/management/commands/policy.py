@@ -32,6 +32,7 @@ VALUE_CHARS: Final = 200
 
 class Command(BaseCommand):
     help = "Read, change, check and try the policy: what agents may do."
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
