@@ -2,6 +2,7 @@
 PYTHON ?= python3
 PORT ?= 7817
 VENV ?= .venv
+JOBS ?= 4
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
@@ -37,14 +38,14 @@ smoke: setup ## Try the real MCP server over stdio, offline
 
 test: setup-dev ## Lint, types and tests, within five minutes
 	$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal
 
 test-all: setup-dev ## All tests with full counts; the output is kept under benchmarks/results/
 	mkdir -p benchmarks/results
 	bash -o pipefail -c '$(BIN)/python -m pytest -v 2>&1 | tee benchmarks/results/test-all.txt'
 
 test-postgres: setup-dev ## The database tests on PostgreSQL (MEAH_TEST_DATABASE_URL)
-	$(BIN)/python -m pytest -m "not slow" tests/audit tests/approvals tests/workers tests/meah_site
+	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal tests/audit tests/approvals tests/workers tests/meah_site
 
 lint: setup-dev
 	$(BIN)/ruff check .
@@ -55,6 +56,9 @@ lint: setup-dev
 
 bench: setup-dev ## Speed and size, each beside its yardstick
 	$(BIN)/python -m benchmarks
+
+screenshots: setup-dev ## Make docs/screenshots/ again, by a script in a real browser (needs chromium)
+	$(BIN)/python -m tests.e2e.screenshots
 
 lock: ## Compile requirements/*.txt from pyproject.toml (needs uv)
 	uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \

@@ -31,34 +31,22 @@ CODES: Final[dict[str, Code]] = {
         False,
         502,
     ),
-    "E_INVALID_REQUEST": Code(
-        "The request is not valid.", "Correct the arguments and call again.", False, 422
-    ),
+    "E_INVALID_REQUEST": Code("The request is not valid.", "Correct the arguments and call again.", False, 422),
     "E_RATE_LIMIT": Code(
         "The provider is limiting requests.", "Wait, or route to another model or provider.", True, 429
     ),
-    "E_TIMEOUT": Code(
-        "No answer came within the time budget.", "Raise timeoutMs, or give a smaller task.", False, 504
-    ),
+    "E_TIMEOUT": Code("No answer came within the time budget.", "Raise timeoutMs, or give a smaller task.", False, 504),
     "E_CANCELLED": Code("It was cancelled.", "Start it again if it is still wanted.", False, 409),
-    "E_NETWORK": Code(
-        "The connection failed.", "Check the base URL and the network, then try again.", True, 502
-    ),
+    "E_NETWORK": Code("The connection failed.", "Check the base URL and the network, then try again.", True, 502),
     "E_MALFORMED_RESPONSE": Code(
         "The provider's answer could not be understood.",
         "Check that the base URL is an OpenAI-compatible API.",
         False,
         502,
     ),
-    "E_PROVIDER": Code(
-        "The provider failed.", "Try again, or route to another model or provider.", True, 502
-    ),
-    "E_NOT_FOUND": Code(
-        "There is nothing with that id.", "List what there is, and use an id from there.", False, 404
-    ),
-    "E_PERMISSION": Code(
-        "That is not permitted.", "Remove what is not permitted and call again.", False, 403
-    ),
+    "E_PROVIDER": Code("The provider failed.", "Try again, or route to another model or provider.", True, 502),
+    "E_NOT_FOUND": Code("There is nothing with that id.", "List what there is, and use an id from there.", False, 404),
+    "E_PERMISSION": Code("That is not permitted.", "Remove what is not permitted and call again.", False, 403),
     "E_PATH_ESCAPE": Code(
         "The path leaves the workspace.",
         "Use a relative path without '..', links or device names.",
@@ -72,9 +60,7 @@ CODES: Final[dict[str, Code]] = {
         422,
     ),
     "E_DENIED": Code("The policy refuses this call.", "Do not work around it: ask the operator.", False, 403),
-    "E_AUDIT": Code(
-        "The audit chain could not be written, so nothing was done.", "Run `manage.py doctor`.", True, 503
-    ),
+    "E_AUDIT": Code("The audit chain could not be written, so nothing was done.", "Run `manage.py doctor`.", True, 503),
     "E_IN_PROGRESS": Code("The same step is still running.", "Wait, then call again.", True, 409),
     "E_IDEMPOTENCY_MISMATCH": Code(
         "This step was already used with other arguments.",

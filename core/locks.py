@@ -25,6 +25,8 @@ class Held:
         """
         if self._descriptor < 0:
             return
+        # Unlocked before it is closed: a child that is just being started shares the lock until its exec.
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
         self._descriptor = -1
 

@@ -16,7 +16,7 @@ from approvals import services as approval_services
 from approvals.changes import changes
 from approvals.holds import load_settings
 from approvals.models import Delivery, Process
-from audit import dbthread
+from audit import dbthread, logins
 from audit.dbthread import in_background, in_db
 from core.bell import Bell
 from core.logs import event
@@ -33,7 +33,8 @@ log = logging.getLogger("meah.engine")
 LOOK_EVERY_S: Final = 1.0
 SWEEP_EVERY_S: Final = 1.0
 PUBLISH_EVERY_S: Final = 5.0
-SCHEMA_EVERY_S: Final = 10.0
+SCHEMA_EVERY_S: Final = 3.0
+LOGINS_EVERY_S: Final = 30.0
 PURGE_EVERY_S: Final = 3600.0
 FIRST_PURGE_AFTER_S: Final = 30.0
 LEAVE_WITHIN_S: Final = 2.0
@@ -53,6 +54,7 @@ class Engine:
         self._task: asyncio.Task[None] | None = None
         self._due = {
             "sweep": 0.0,
+            "logins": time.monotonic() + LOGINS_EVERY_S,
             "publish": time.monotonic() + PUBLISH_EVERY_S,
             "schema": time.monotonic() + SCHEMA_EVERY_S,
             "purge": time.monotonic() + FIRST_PURGE_AFTER_S,
@@ -122,6 +124,8 @@ class Engine:
             await self._deliver()
         if self._is_due("publish", PUBLISH_EVERY_S):
             await in_db(self._publish)
+        if self._is_due("logins", LOGINS_EVERY_S):
+            await in_db(logins.record_due)
         if self._is_due("schema", SCHEMA_EVERY_S) and await in_db(schema_is_newer):
             self.outdated.set()
         if self._is_due("purge", PURGE_EVERY_S):

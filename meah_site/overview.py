@@ -13,18 +13,18 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, PermissionsMixin
 from django.db.models import Count, F, Q, Sum
-from django.db.models.functions import Substr
 from django.urls import reverse
 from django.utils import timezone
 
+from approvals.display import ago
 from approvals.models import Process
 from approvals.processes import living
 from audit.services import ChainState, chain_state
 from core.errors import MeahError
 from core.text import visible
-from workers.admin.workers import TEXTS, TITLE_CHARS
 from workers.config import effective
 from workers.key_state import KeyState, is_this_process, key_state
+from workers.listing import listed
 from workers.models import Worker, WorkerState
 from workers.objects import cost_text
 from workers.presets import PRESETS
@@ -56,16 +56,24 @@ def overview(user: AbstractBaseUser | AnonymousUser) -> dict[str, Any]:
     processes = living() if user.has_perm("approvals.view_process") else []
     context: dict[str, Any] = {"tiles": [], "processes": [(row, is_this_process(row)) for row in processes]}
     if user.has_perm("workers.view_worker"):
-        recent = Worker.objects.defer(*TEXTS).annotate(task_start=Substr("task", 1, TITLE_CHARS))
-        context |= {"tiles": _worker_tiles(), "recent": list(recent[:RECENT])}
+        context |= {"tiles": _worker_tiles(), "recent": list(listed(Worker.objects.all())[:RECENT])}
     if user.has_perm("audit.view_entry"):
         chain = _chain()
         context |= {"chain": chain, "tiles": [*context["tiles"], _chain_tile(chain)]}
     if user.has_perm("workers.view_provider"):
         context |= _providers(processes)
-    if not context.get("recent"):
-        context["first_steps"] = _first_steps(context.get("providers", []))
+    context["command"] = register_command()
+    context["serves_a_client"] = any(process.kind == Process.Kind.RUNMCP for process in processes)
+    if context.get("recent") == []:
+        has_provider = bool(context.get("providers"))
+        context["first_steps"] = {"presets": list(PRESETS.values()), "has_provider": has_provider}
     return context
+
+
+def register_command() -> str:
+    """The line that gives this checkout to Claude Code, ready to paste."""
+    manage = Path(settings.BASE_DIR) / "manage.py"
+    return shlex.join(["claude", "mcp", "add", "meah", "--", sys.executable, str(manage), "runmcp"])
 
 
 def _today() -> datetime:
@@ -137,7 +145,7 @@ def _chain_tile(chain: ChainState | None) -> Tile:
     if chain.verified_at is None:
         return Tile("audit entries", f"{chain.head.size:,}", url, note="never verified")
     whole = chain.verdict == "whole"
-    note = f"verified {chain.verified_at:%Y-%m-%d %H:%M}" if whole else "altered: see the last verification"
+    note = f"verified {ago(chain.verified_at)}" if whole else "altered: see the last verification"
     return Tile("audit chain", "whole" if whole else "tampered", url, note=note, tone="good" if whole else "bad")
 
 
@@ -154,9 +162,3 @@ def _provider_lines(config: Config, processes: list[Process]) -> list[ProviderLi
         ProviderLine(config.providers[name], key_state(config.providers[name].api_key_env, processes))
         for name in sorted(config.providers)
     ]
-
-
-def _first_steps(providers: list[ProviderLine]) -> dict[str, Any]:
-    manage = Path(settings.BASE_DIR) / "manage.py"
-    words = ["claude", "mcp", "add", "meah", "--", sys.executable, str(manage), "runmcp"]
-    return {"command": shlex.join(words), "presets": list(PRESETS.values()), "has_provider": bool(providers)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -61,6 +62,8 @@ class StdioSession:
             server.add_done_callback(lambda _: self._when("server_failed")())
             in_task(self._watch_parent(), name="watch-parent")
             in_task(self._watch_schema(), name="watch-schema")
+            gc.freeze()
+            gc.enable()
             event(log, "server_ready", transport="stdio", process=self._engine.membership.public_id, pid=os.getpid())
             reason = await self._ending
             await self._end(reason, pair)

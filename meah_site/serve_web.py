@@ -55,24 +55,30 @@ def serve(listener: socket.socket, on_ready: Callable[[], None]) -> None:
     from meah_site.asgi import application
     from meah_site.engine import Engine
 
+    logging.getLogger("daphne").setLevel(logging.WARNING)
     reactor: Any = installed
     engine = Engine(Process.Kind.CONSOLE)
-    failures: list[BaseException] = []
+    failures: list[Exception] = []
+    port = listener.getsockname()[1]
+    # Twisted closes the number that it is given: kept in the object too, it would soon name another file.
+    fileno = listener.detach()
 
     async def start() -> None:
         try:
             await engine.start()
-        except BaseException as error:
+            await in_db(on_ready)
+            event(log, "console_ready", port=port)
+            await engine.outdated.wait()
+            event(log, "schema_is_newer", level="error", hint="Another version migrated the database: start again.")
+            engine.pool.close("The database was migrated by a newer version of MEAH; this process ends.")
+            await engine.pool.idle()
+        except Exception as error:
             failures.append(error)
-            reactor.stop()
-            return
-        await in_db(on_ready)
-        event(log, "console_ready", port=listener.getsockname()[1])
-        await engine.outdated.wait()
-        event(log, "schema_is_newer", level="error", hint="Another version migrated the database: start again.")
         reactor.stop()
 
     def stop() -> Any:
+        for task in tasks:
+            task.cancel()
         return defer.Deferred.fromFuture(asyncio.ensure_future(engine.stop("MEAH was stopped")))
 
     def begin() -> None:
@@ -83,7 +89,7 @@ def serve(listener: socket.socket, on_ready: Callable[[], None]) -> None:
     reactor.addSystemEventTrigger("before", "shutdown", stop)
     Server(
         application=application,
-        endpoints=[f"fd:fileno={listener.fileno()}"],
+        endpoints=[f"fd:fileno={fileno}"],
         server_name="MEAH",
         verbosity=0,
         request_buffer_size=65_536,

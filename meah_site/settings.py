@@ -8,8 +8,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import environ
-
 from core.env import load_env_file
 from core.errors import MeahError
 from core.logs import LEVELS
@@ -25,9 +23,13 @@ def _from_checkout(text: str) -> Path:
 if _env_file := os.environ.get("MEAH_ENV_FILE", ".env"):
     load_env_file(_from_checkout(_env_file))
 
-env = environ.Env()
 
-MEAH_HOME = _from_checkout(env.str("MEAH_HOME", default="") or "var")
+def _variable(name: str, default: str = "") -> str:
+    """An empty one counts as not set."""
+    return os.environ.get(name, "").strip() or default
+
+
+MEAH_HOME = _from_checkout(_variable("MEAH_HOME", "var"))
 
 
 def _make_home() -> None:
@@ -64,11 +66,12 @@ def _secret_key() -> str:
     return path.read_text().strip()
 
 
-SECRET_KEY = env.str("MEAH_SECRET_KEY", default="") or _secret_key()
+SECRET_KEY = _variable("MEAH_SECRET_KEY") or _secret_key()
 DEBUG = False
-ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", *env.list("MEAH_ALLOWED_HOSTS", default=[])]
+ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]"]
+ALLOWED_HOSTS += [name for part in _variable("MEAH_ALLOWED_HOSTS").split(",") if (name := part.strip())]
 # Where people reach the admin: links in webhooks start with it.
-MEAH_BASE_URL = env.str("MEAH_BASE_URL", default="").rstrip("/") or "http://127.0.0.1:7817"
+MEAH_BASE_URL = _variable("MEAH_BASE_URL").rstrip("/") or "http://127.0.0.1:7817"
 
 INSTALLED_APPS = [
     "daphne",
@@ -132,12 +135,16 @@ def _sqlite(database: dict[str, Any]) -> dict[str, Any]:
 
 def _database() -> dict[str, Any]:
     """Raises MeahError E_CONFIG, without the URL in it: that may hold a password."""
-    url = env.str("DATABASE_URL", default="") or "sqlite:///db.sqlite3"
+    if not (url := _variable("DATABASE_URL")):
+        return _sqlite({"NAME": "db.sqlite3"})
+    # Imported late: without a URL the MCP server starts that much sooner.
+    from environ import Env
+
     try:
         with warnings.catch_warnings():
             # Its warning would print the URL in parts.
             warnings.simplefilter("ignore")
-            database: dict[str, Any] = env.db_url_config(url)
+            database: dict[str, Any] = Env.db_url_config(url)
     except Exception:
         database = {}
     match database.get("ENGINE"), database.get("NAME"):
@@ -188,7 +195,7 @@ CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}
 
 # JSON lines on stderr, redacted.
 LOGGING_CONFIG = "core.logs.configure"
-LOGGING = env.str("MEAH_LOG_LEVEL", default="") or "info"
+LOGGING = _variable("MEAH_LOG_LEVEL", "info")
 if LOGGING not in LEVELS:
     raise MeahError(
         "E_CONFIG",

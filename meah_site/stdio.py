@@ -155,6 +155,7 @@ class Streams:
 
     async def _hand_on(self, frame: bytes, message: Any) -> None:
         try:
+            _check_id(message)
             item = SessionMessage(mcp_types.jsonrpc_message_adapter.validate_python(message, by_name=False))
         except ValueError:
             await self._refuse(frame, INVALID_REQUEST, "The frame is no JSON-RPC 2.0 message.", reason="not_json_rpc")
@@ -206,6 +207,14 @@ async def streams(wire: Wire, *, on_frame: OnFrame, on_end: Callable[[], None]) 
         finally:
             group.cancel_scope.cancel()
             pair.close()
+
+
+def _check_id(message: Any) -> None:
+    """A request whose id is of a wrong type would pass for a notification, and never be answered."""
+    if isinstance(message, dict) and "method" in message and "id" in message:
+        found = message["id"]
+        if not isinstance(found, str | int) or isinstance(found, bool):
+            raise ValueError("the id is neither a string nor an integer")
 
 
 def _give_back(transport: asyncio.BaseTransport) -> None:

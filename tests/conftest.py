@@ -51,7 +51,9 @@ class Home:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> Iterator[None]:
+def django_db_setup(
+    django_test_environment: None, django_db_modify_db_settings: None, django_db_blocker: Any
+) -> Iterator[None]:
     """The migrated database, whichever tests run; pytest-django makes one only where its own fixtures are used."""
     with django_db_blocker.unblock():
         made = setup_databases(verbosity=0, interactive=False)

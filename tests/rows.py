@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.models import Permission, User
 from django.test import Client
+from django.utils import timezone
 
 from approvals.models import Call, CallState, EffectClass, Process
-from approvals.processes import Membership
+from approvals.processes import lock_path
+from core.locks import hold
+from core.secrets import secret_values
 from workers.models import PermissionProfile, Worker
 
 SPOOF = "safe\u202etxt.exe\u200b <script>alert(1)</script>"
@@ -47,14 +53,25 @@ def make_worker(**values: Any) -> Worker:
 
 
 @contextmanager
-def living_console() -> Iterator[Membership]:
-    """This process as a console that is alive; nothing runs what it accepts."""
-    membership = Membership(Process.Kind.CONSOLE, version="0")
-    membership.join()
+def living_console() -> Iterator[Process]:
+    """This process as a console that is alive; nothing runs what it accepts.
+
+    Without a heart of its own: that would write beside the test's transaction.
+    """
+    process = Process.objects.create(
+        kind=Process.Kind.CONSOLE,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        version="0",
+        key_variables=sorted(secret_values()),
+        heartbeat_at=timezone.now() + timedelta(hours=1),
+    )
+    held = hold(lock_path(process.public_id))
+    assert held is not None
     try:
-        yield membership
+        yield process
     finally:
-        membership.leave()
+        held.release()
 
 
 def staff_client(*permissions: str) -> Client:

@@ -10,6 +10,7 @@ from core.redaction.engine import current_literals, encode, redact_with
 from core.redaction.literals import Literals
 
 MAX_DEPTH: Final = 100
+_MAX_NUMBER_BITS: Final = 4096
 _TOO_DEEP: Final = "[redacted:too-deep]"
 _MARKER: Final = re.compile(r"\[redacted:[\w-]+\]")
 _NOT_ALNUM: Final = re.compile(r"[^a-z0-9]+")
@@ -33,7 +34,8 @@ def is_secret_field(name: str) -> bool:
 def redact_value(value: Any) -> Any:
     """A copy of a JSON-like value without secrets: keys and strings redacted, strings in secret fields replaced.
 
-    Numbers, booleans and None stay as they are, also in secret fields; what nests too deep is left out.
+    Tuples and sets become lists, bytes become text. Numbers, booleans, None and other objects stay as they are, also in
+    secret fields; what nests too deep is left out.
     """
     return _redacted(value, current_literals(), field=None, depth=0)
 
@@ -57,15 +59,17 @@ def _field_rule(name: str) -> str | None:
 
 
 def _redacted(value: Any, literals: Literals | None, *, field: str | None, depth: int) -> Any:
+    if isinstance(value, bytes | bytearray):
+        value = _text_of_bytes(value)
     if isinstance(value, str):
         return _redacted_text(value, literals, field)
+    if not isinstance(value, Mapping | list | tuple | set | frozenset):
+        return value
     if depth > MAX_DEPTH:
-        return _TOO_DEEP if isinstance(value, Mapping | list | tuple) else value
+        return _TOO_DEEP
     if isinstance(value, Mapping):
         return _redacted_object(value, literals, depth)
-    if isinstance(value, list | tuple):
-        return [_redacted(item, literals, field=field, depth=depth + 1) for item in value]
-    return value
+    return [_redacted(item, literals, field=field, depth=depth + 1) for item in value]
 
 
 def _redacted_text(text: str, literals: Literals | None, field: str | None) -> str:
@@ -97,14 +101,26 @@ def _redacted_key(key: Any, literals: Literals | None, taken: Mapping[Any, Any])
 
 def _texts(value: Any) -> Iterator[str]:
     waiting = [value]
+    seen: set[int] = set()
     while waiting:
         item = waiting.pop()
         if isinstance(item, str):
             yield item
-        elif isinstance(item, Mapping):
-            waiting.extend(item.keys())
-            waiting.extend(item.values())
-        elif isinstance(item, list | tuple):
-            waiting.extend(item)
-        elif isinstance(item, int | float) and not isinstance(item, bool):
-            yield str(item)
+        elif isinstance(item, Mapping | list | tuple | set | frozenset):
+            if id(item) not in seen:
+                seen.add(id(item))
+                waiting.extend(item)
+                waiting.extend(item.values() if isinstance(item, Mapping) else ())
+        else:
+            yield from _text_of_scalar(item)
+
+
+def _text_of_scalar(item: Any) -> Iterator[str]:
+    if isinstance(item, bytes | bytearray):
+        yield _text_of_bytes(item)
+    elif isinstance(item, float) or (isinstance(item, int) and item.bit_length() <= _MAX_NUMBER_BITS):
+        yield str(item)
+
+
+def _text_of_bytes(item: bytes | bytearray) -> str:
+    return bytes(item).decode(errors="backslashreplace")

@@ -9,7 +9,7 @@ from core.redaction.linear import linear
 
 # RE2 for the long ones: values are up to 128 bytes, and hostile texts have many.
 _NO_VALUE: Final = linear(
-    r"\$\{|\$\(|\{\{|\}\}|%\(|%s|%[sdr]\b|^[$#]?\{|\{[A-Za-z_.]+\}|^\$[A-Za-z_]+$|^\$[A-Z][A-Z0-9_]*$|^</?[A-Za-z_]"
+    r"\$\{|\$\(|\{\{|\}\}|%\(|^%[sdr]|%[sdr]$|^[$#]?\{|\{[A-Za-z_.]+\}|^\$[A-Za-z_]+$|^\$[A-Z][A-Z0-9_]*$|^</?[A-Za-z_]"
     r"|^[(*]+$|^[@&][A-Za-z_./-]+$|^[/(][A-Za-z_(]|^\.{0,2}/|^~/|^[A-Za-z]:[/\\]|\*\*\*|\.\.\.|\xe2\x80\xa6|\($|://"
     r"|^\d{4}-\d\d-\d\d|^(?:arn|vault|projects|env|file|ref|op)[:/]"
     r"|^(?:self|this|cls|config|conf|settings|process|env|args|options|opts|kwargs|ctx|request|req|data)[.\[]"
@@ -19,14 +19,16 @@ _NO_VALUE: Final = linear(
 _PLACEHOLDERS: Final = frozenset(
     b"password passwd pass pwd passphrase secret token apikey api_key api-key credential credentials none null nil"
     b" true false undefined empty string str text bytes number boolean changeme change-me changeit example redacted"
-    b" hidden required optional placeholder default user admin root test postgres username secretstr".split()
+    b" hidden required optional placeholder default user admin root test postgres username secretstr string?".split()
 )
 _CREDENTIAL_WORDS: Final = re.compile(rb"(?i)passw|passphrase|secret|token|api_?key|credential|private_?key")
 # Digits in these words say nothing.
-_KNOWN_WORDS: Final = re.compile(
+_ALGORITHMS: Final = (
     rb"(?i)sha-?\d+|md[45]|base-?\d+|utf-?\d+|oauth-?2|argon2\w*|pbkdf2\w*|u?int\d+\w*|float\d+|x509|ed25519"
-    rb"|[rhe]s256|http2|ipv[46]|p256|aes-?\d+\w*|v\d+\b|_\d+\b|[a-z]\d\b"
+    rb"|[rhe]s256|http2|ipv[46]|p256|aes-?\d+\w*"
 )
+_ALGORITHM: Final = re.compile(_ALGORITHMS)
+_KNOWN_WORDS: Final = re.compile(_ALGORITHMS + rb"|v\d+\b|_\d+\b|[a-z]\d\b")
 _SUBSCRIPT: Final = re.compile(rb"[A-Za-z_][\w.]*\[[\w:+-]{0,16}\]")
 _PATH: Final = re.compile(rb"[A-Za-z_$][A-Za-z0-9_]*(?:(?:\.|::|->|/|-)[A-Za-z_][A-Za-z0-9_]*)*")
 _HUMPS: Final = re.compile(rb"[A-Z]?[a-z]+|[A-Z]+|\d+")
@@ -50,7 +52,9 @@ def is_quoted_password(found: bytes) -> bool:
 
 
 def is_bare_password(found: bytes) -> bool:
-    return _could_be_value(found) and not _SUBSCRIPT.match(found) and _is_password(found)
+    if _SUBSCRIPT.match(found) or (found.isalnum() and _CREDENTIAL_WORDS.search(found)):
+        return False
+    return _could_be_value(found) and _is_password(found)
 
 
 def is_quoted_secret(found: bytes) -> bool:
@@ -96,9 +100,12 @@ def _could_be_value(found: bytes) -> bool:
 def _is_password(found: bytes) -> bool:
     if _looks_random(found):
         return True
+    if found.isalnum():
+        # People number words: hunter2.
+        return _has_digits(_ALGORITHM.sub(b"", found))
     digits = _telling_digits(found)
     if _PATH.fullmatch(found):
-        return digits > (0 if found.isalnum() else 2)
+        return digits > 2
     return digits > 0 or (_SYMBOLS.search(found) is not None and _LETTERS.search(found) is not None)
 
 

@@ -9,11 +9,13 @@ from django import template
 from approvals import display
 from approvals.models import Halt
 from core import text
-from workers.admin.keys import shown_key
+from workers.key_display import shown_key
+from workers.listing import title_of
 
 register = template.Library()
 
 register.filter("shown_key", shown_key)
+register.filter("title_of", title_of)
 register.filter("badge", display.badge)
 register.filter("moment", display.moment)
 register.filter("ago", display.ago)

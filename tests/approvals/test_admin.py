@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -168,7 +169,7 @@ def test_resolving_is_a_right_of_its_own() -> None:
 def test_a_process_is_shown_alive_only_while_it_lives(admin_client: Client) -> None:
     with living_console():
         assert "alive" in page(admin_client, PROCESSES)
-        Process.objects.update(public_id="p_gone")
+        Process.objects.update(public_id="p_gone", heartbeat_at=timezone.now() - timedelta(minutes=1))
         assert "ended" in page(admin_client, PROCESSES)
 
 

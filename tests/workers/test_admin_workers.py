@@ -12,8 +12,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from approvals.models import Call
-from approvals.processes import Membership
+from approvals.models import Call, Process
 from audit.models import Entry
 from tests.rows import SHOWN_SPOOF, SPOOF, living_console, make_worker, page, posted, staff_client
 from workers.config import effective
@@ -34,9 +33,9 @@ def database(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture
-def console(db: None) -> Iterator[Membership]:
-    with living_console() as membership:
-        yield membership
+def console(db: None) -> Iterator[Process]:
+    with living_console() as process:
+        yield process
 
 
 def detail(worker: Worker, rest: str = "change/") -> str:
@@ -147,7 +146,7 @@ def test_the_page_says_whether_it_shows_the_record_or_the_transcript(admin_clien
     assert "are not kept" not in kept
 
 
-def test_a_purged_worker_says_so_and_can_not_run_again(admin_client: Client, console: Membership) -> None:
+def test_a_purged_worker_says_so_and_can_not_run_again(admin_client: Client, console: Process) -> None:
     worker = make_worker(state="succeeded", task="", purged_at=timezone.now())
     assert "were purged" in page(admin_client, detail(worker))
     assert "no longer kept" in posted(admin_client, detail(worker, "rerun/"))
@@ -188,7 +187,7 @@ def test_cancelling_a_running_worker_orders_it_to_stop(admin_client: Client) -> 
     assert "told to stop" in page(admin_client, detail(worker))
 
 
-def test_buttons_are_posts_only(admin_client: Client, console: Membership) -> None:
+def test_buttons_are_posts_only(admin_client: Client, console: Process) -> None:
     worker = make_worker()
     for button in ("cancel/", "rerun/", "clean-up/"):
         assert admin_client.get(detail(worker, button)).status_code == 404
@@ -196,7 +195,7 @@ def test_buttons_are_posts_only(admin_client: Client, console: Membership) -> No
 
 
 def test_running_again_makes_a_new_worker_with_the_same_task_through_the_gate(
-    admin_client: Client, console: Membership
+    admin_client: Client, console: Process
 ) -> None:
     first = make_worker(
         state="failed",
@@ -223,7 +222,7 @@ def test_running_again_without_a_console_says_how_to_start_one(admin_client: Cli
     assert Worker.objects.count() == 1
 
 
-def test_running_again_after_its_provider_has_gone_says_so(admin_client: Client, console: Membership) -> None:
+def test_running_again_after_its_provider_has_gone_says_so(admin_client: Client, console: Process) -> None:
     html = posted(admin_client, detail(make_worker(state="failed", provider="gone"), "rerun/"))
     assert "There is no provider" in html
     assert Worker.objects.count() == 1
@@ -239,7 +238,7 @@ def test_acting_needs_the_right_to_change_workers(button: str) -> None:
     assert worker.state == WorkerState.QUEUED
 
 
-def test_starting_needs_the_right_to_add_workers(console: Membership) -> None:
+def test_starting_needs_the_right_to_add_workers(console: Process) -> None:
     worker = make_worker(state="succeeded")
     client = staff_client("workers.view_worker", "workers.change_worker")
     assert client.post(detail(worker, "rerun/")).status_code == 403
@@ -284,7 +283,7 @@ def test_actions_on_several_need_the_right_to_change_workers() -> None:
 # -- a new one
 
 
-def test_a_person_hands_over_a_task_with_context_and_limits(admin_client: Client, console: Membership) -> None:
+def test_a_person_hands_over_a_task_with_context_and_limits(admin_client: Client, console: Process) -> None:
     response = admin_client.post(
         ADD,
         {
@@ -317,7 +316,7 @@ def test_a_person_hands_over_a_task_with_context_and_limits(admin_client: Client
     assert (worker.owner, worker.principal, worker.call.door) == (console.public_id, "user:admin", "admin")
 
 
-def test_the_smallest_form_is_a_task(admin_client: Client, console: Membership) -> None:
+def test_the_smallest_form_is_a_task(admin_client: Client, console: Process) -> None:
     admin_client.post(ADD, {"task": "Go.", "role": "researcher", "permission_profile": "read-only", **EMPTY_CONTEXT})
     worker = Worker.objects.get()
     assert worker.timeout_ms == effective().limits.timeout_ms
@@ -335,7 +334,7 @@ def test_the_smallest_form_is_a_task(admin_client: Client, console: Membership) 
     ],
 )
 def test_what_the_gate_or_the_form_refuses_is_told_and_starts_nothing(
-    admin_client: Client, console: Membership, given: dict[str, str], told: str
+    admin_client: Client, console: Process, given: dict[str, str], told: str
 ) -> None:
     form = {"task": "Go.", "role": "researcher", "permission_profile": "read-only", **EMPTY_CONTEXT}
     html = posted(admin_client, ADD, **(form | given))
@@ -348,6 +347,12 @@ def test_the_form_is_filled_from_another_worker(admin_client: Client) -> None:
     html = page(admin_client, ADD, **{"from": worker.public_id})
     assert "the task before" in html
     assert "the material before" in html
+
+
+def test_a_form_filled_with_hidden_characters_says_so(admin_client: Client) -> None:
+    hiding, plain = make_worker(task=SPOOF), make_worker()
+    assert "holds hidden characters" in page(admin_client, ADD, **{"from": hiding.public_id})
+    assert "holds hidden characters" not in page(admin_client, ADD, **{"from": plain.public_id})
 
 
 def test_without_a_console_the_form_keeps_what_was_typed_and_says_how_to_start_one(admin_client: Client) -> None:

@@ -11,7 +11,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect
 
-from audit.admin import AuditedModelAdmin
+from audit.audited import AuditedModelAdmin
 from workers.admin.environment import (
     FromEnvironmentMixin,
     Shown,

@@ -12,9 +12,9 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from approvals.display import badge, environment_mark
+from approvals.display import badge
 from approvals.processes import living
-from audit.admin import AuditedModelAdmin
+from audit.audited import AuditedModelAdmin
 from audit.services import user_principal
 from core.text import visible
 from workers.admin.environment import (
@@ -24,8 +24,8 @@ from workers.admin.environment import (
     from_environment,
     provider_variable,
 )
-from workers.admin.keys import shown_key
 from workers.admin.provider_forms import ProviderForm, ProviderModelForm
+from workers.key_display import shown_key
 from workers.key_state import key_state
 from workers.learned import forget
 from workers.models import Provider, ProviderModel
@@ -93,12 +93,12 @@ class ProviderList:
         provider = self.config.providers.get(row.name)
         return shown_key(key_state(provider.api_key_env if provider else row.api_key_env, self.processes))
 
-    @admin.display(description="set by the environment")
+    @admin.display(description="environment")
     def origin(self, row: Provider) -> SafeString | str:
         provider = self.config.providers.get(row.name)
         names = sorted(provider.from_env) if provider else []
-        marks = ((environment_mark(provider_variable(row.name, name)),) for name in names)
-        return format_html_join("", "<div>{}</div>", marks) or "–"
+        marks = ((provider_variable(row.name, name),) for name in names)
+        return format_html_join("", '<div class="meah-env"><code>{}</code></div>', marks) or "–"
 
     @admin.display(description="test")
     def test(self, row: Provider) -> SafeString:

@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from audit.admin import AuditedModelAdmin
+from audit.audited import AuditedModelAdmin
 from core.errors import MeahError
 from core.text import visible
 from workers.admin.environment import (

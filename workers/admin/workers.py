@@ -10,7 +10,6 @@ from asgiref.sync import async_to_sync
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.db.models.functions import Substr
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.template.response import TemplateResponse
@@ -26,7 +25,7 @@ from approvals.targets import CallRequest
 from audit.models import Entry
 from audit.services import user_principal
 from core.errors import JsonObject, MeahError
-from core.text import one_line, visible
+from core.text import has_hidden, visible
 from workers.admin.environment import configuration
 from workers.admin.run_form import (
     ContextFormSet,
@@ -35,6 +34,7 @@ from workers.admin.run_form import (
     initial_context,
     initial_of,
 )
+from workers.listing import listed, title_of
 from workers.models import Provider, Worker, WorkerState
 from workers.objects import cost_text
 from workers.roles import ROLES
@@ -43,9 +43,7 @@ from workers.starts import rerun, start
 from workers.target import SERVER
 
 DOOR = "admin"
-TEXTS = ("task", "context", "constraints", "expected_output", "partial", "result", "transcript", "notes")
 MAX_ENTRIES = 50
-TITLE_CHARS = 80
 MAX_SELECTED = 200
 
 
@@ -99,8 +97,7 @@ class WorkerAdmin(ReadOnlyAdmin):
     # -- the list -----------------------------------------------------------------------------------------------
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Worker]:
-        rows: QuerySet[Worker] = super().get_queryset(request)
-        return rows.defer(*TEXTS).annotate(task_start=Substr("task", 1, TITLE_CHARS))
+        return listed(super().get_queryset(request))
 
     @admin.display(description="state", ordering="state")
     def shown_state(self, worker: Worker) -> SafeString:
@@ -109,10 +106,9 @@ class WorkerAdmin(ReadOnlyAdmin):
     @admin.display(description="worker", ordering="label")
     def name(self, worker: Worker) -> SafeString:
         url = reverse("admin:workers_worker_change", args=[worker.public_id])
-        title = title_of(worker.label or getattr(worker, "task_start", ""))
-        if not title:
-            return format_html('<a href="{}">{}</a>', url, worker.public_id)
-        return format_html('<a href="{}">{}</a><div class="meah-id">{}</div>', url, title, worker.public_id)
+        title = title_of(worker)
+        below = "" if title == worker.public_id else worker.public_id
+        return format_html('<a href="{}">{}</a><div class="meah-id">{}</div>', url, title, below)
 
     @admin.display(description="model", ordering="provider")
     def where(self, worker: Worker) -> SafeString:
@@ -303,17 +299,15 @@ class WorkerAdmin(ReadOnlyAdmin):
         context = self.admin_site.each_context(request) | {
             "title": "Run a worker",
             "opts": self.opts,
+            "model": model,
+            "has_hidden": model is not None
+            and has_hidden(json.dumps([form.initial, model.context], ensure_ascii=False)),
             "form": form,
             "items": items,
             "roles": list(ROLES.values()),
             "offered": configuration()[0].offered,
         }
         return render(request, "admin/workers/worker/run.html", context)
-
-
-def title_of(text: str) -> str:
-    """A worker's label, or the beginning of its task, on one line."""
-    return one_line(text, TITLE_CHARS)
 
 
 def shown_tokens(worker: Worker) -> str:
@@ -331,11 +325,14 @@ def detail(worker: Worker) -> dict[str, Any]:
     """What the page of one worker shows beside its fields."""
     owner = next((process for process in living() if process.public_id == worker.owner), None)
     return {
-        "title": title_of(worker.label or worker.task[: 2 * TITLE_CHARS]) or worker.public_id,
+        "title": title_of(worker),
         "subtitle": None,
         "worker": worker,
         "owner": owner,
         "cost": shown_cost(worker),
+        "tokens": f"{_number(worker.input_tokens)} in, {_number(worker.output_tokens)} out",
+        "reasoning_tokens": _number(worker.reasoning_tokens),
+        "max_output_tokens": _number(worker.max_output_tokens),
         "error": worker.error,
         "error_details": _pretty((worker.error or {}).get("details")),
         "context_items": worker.context,
@@ -345,6 +342,10 @@ def detail(worker: Worker) -> dict[str, Any]:
         "is_cancellable": worker.is_active and worker.cancel_requested_at is None,
         "is_stopping": worker.state == WorkerState.RUNNING and worker.cancel_requested_at is not None,
     }
+
+
+def _number(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"
 
 
 def _pretty(value: Any) -> str:

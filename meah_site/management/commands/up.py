@@ -17,6 +17,7 @@ from meah_site.login_link import make_link
 from meah_site.schema import migration_turn, refuse_newer
 from meah_site.serve_web import HOST, bound_socket, serve
 from meah_site.start import database_error, fail_in_words, home_error
+from workers.config import effective
 
 DEFAULT_PORT = 7817
 
@@ -32,6 +33,8 @@ class Command(BaseCommand):
         try:
             listener = bound_socket(port)
             _migrate()
+            # The engine asks too; here it is said before anything is served.
+            effective()
             serve(listener, lambda: self._greet(port))
         except MeahError as error:
             fail_in_words(error)
