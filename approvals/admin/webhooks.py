@@ -36,6 +36,11 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class WebhookForm(ModelForm):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "url" in self.fields:
+            self.fields["url"].required = False  # the variable may hold it
+
     def clean_url(self) -> str:
         url: str = self.cleaned_data["url"].strip()
         if not url:

@@ -48,7 +48,7 @@ def test_a_webhook_is_added_with_its_entry(admin_client: Client) -> None:
         ({"url": ""}, "Say where to"),
         ({"url": "ftp://x"}, "It starts with https://"),
         ({"url": "http://hooks.example.com/"}, "https only"),
-        ({"url": "https://me:pw@hooks.example.com/"}, "a secret itself"),
+        ({"url": "https://me:pw@hooks.example.com/"}, "No user name and no password"),
         ({"url": SLACK}, "a secret itself"),
         ({"secret_env": "not a name"}, "The name of an environment variable"),
         ({"url_env": SLACK}, "The name of an environment variable"),
@@ -59,6 +59,11 @@ def test_what_could_not_be_told_safely_is_not_saved(
 ) -> None:
     assert problem in posted(admin_client, f"{LIST}add/", **(FORM | changes))
     assert not Webhook.objects.exists()
+
+
+def test_the_address_may_be_in_a_variable_alone(admin_client: Client) -> None:
+    posted(admin_client, f"{LIST}add/", **(FORM | {"url": "", "url_env": "HOOK_URL"}))
+    assert Webhook.objects.get().url_env == "HOOK_URL"
 
 
 def test_secrets_are_named_and_never_shown(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
