@@ -23,7 +23,7 @@ from core.logs import event
 from core.secrets import read_secret
 
 from . import governor, holds, outcomes, services, verification
-from .models import Approval, ApprovalState, Call, CallState, EffectClass
+from .models import Approval, ApprovalState, Call, CallState, EffectClass, VerificationState
 from .policy import ALLOW, DENY
 from .processes import dead_among, ring_after_commit
 from .targets import CallContext, target_of
@@ -232,7 +232,7 @@ def _decision_of(call_id: int) -> governor.Decision | None:
 def _settle_read_back(decision: governor.Decision, check: verification.Check) -> None:
     """Seen is done. Not seen proves nothing: it may still arrive."""
     assert decision.call is not None
-    seen = check.state == verification.VerificationState.VERIFIED
+    seen = check.state == VerificationState.VERIFIED
     values: dict[str, object] = {"verification": check.state, "verification_details": check.details}
     if seen:
         values |= {"state": CallState.DONE, "error": None}

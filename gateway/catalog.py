@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from django.db.models import Q, QuerySet
 
@@ -101,13 +99,7 @@ def _direct(tool: Tool) -> DirectTool:
         listed_name=tool.listed_name,
         server=tool.server.name,
         tool=tool.name,
-        definition=_parsed(tool.definition),
+        definition=tool.pinned,
         effect_class=tool.effect_class,
         pin=tool.pin,
     )
-
-
-@lru_cache(maxsize=2_000)
-def _parsed(definition: str) -> Any:
-    """Parsed once for each text; nobody changes it in place."""
-    return json.loads(definition)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any, cast
 
 from django.core.exceptions import ValidationError
@@ -14,6 +15,12 @@ from approvals.models import Effect, EffectClass
 from core.errors import JsonObject
 
 from .launch import DEFAULT_TIMEOUT_MS, DIRECT_NAME_CHARS, NAME_PATTERN, Launch, Transport
+
+
+@lru_cache(maxsize=2_000)
+def parsed(definition: str) -> Any:
+    """A definition's value, parsed once for each text. It is shared: nobody changes it in place."""
+    return json.loads(definition)
 
 
 class Exposure(models.TextChoices):
@@ -212,7 +219,7 @@ class Tool(models.Model):
     @property
     def pinned(self) -> JsonObject:
         """The accepted definition; empty where none was ever accepted."""
-        found: JsonObject = json.loads(self.definition) if self.definition else {}
+        found: JsonObject = parsed(self.definition) if self.definition else {}
         return found
 
     @property

@@ -29,6 +29,10 @@ KEY_META = "meah/idempotency-key"
 START_SHARE = 0.95
 
 
+# What no call needs can be large.
+_ROWS = Tool.objects.select_related("server").defer("candidate", "server__stderr_tail", "server__last_error")
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A checked call: everything that sending it needs, without the database."""
@@ -110,7 +114,7 @@ class GatewayTarget:
     def _offered(self, tool: str) -> Tool:
         """The tool's row. Raises MeahError naming why it can not be called."""
         if tool not in self._rows:
-            row = Tool.objects.select_related("server").filter(server__name=self.server, name=tool).first()
+            row = _ROWS.filter(server__name=self.server, name=tool).first()
             if row is None:
                 raise MeahError("E_NOT_FOUND", f"The server {self.server} has no tool named {one_line(tool, 100)!r}.")
             self._rows[tool] = row

@@ -90,7 +90,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="JSON file to keep everything in; default: in memory")
     options = parser.parse_args()
     dropped = frozenset(filter(None, os.environ.get("CRM_DROP_WRITES", "").split(",")))
-    anyio.run(_serve, Store(options.data, drop_writes=dropped))
+    honours_keys = not os.environ.get("CRM_IGNORE_KEYS")
+    anyio.run(_serve, Store(options.data, drop_writes=dropped, honours_keys=honours_keys))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 The file can be read from outside at any time: `effects` lists every write that took place (tool, arguments, key,
 time), `dropped` every write that was answered with "ok" and thrown away. `drop_writes` in it (or the variable
-CRM_DROP_WRITES) names the tools whose writes are thrown away.
+CRM_DROP_WRITES) names the tools whose writes are thrown away. With `honours_keys` off it is a server like most: a write
+that is sent twice takes place twice.
 """
 
 from __future__ import annotations
@@ -45,10 +46,13 @@ def seeded() -> Data:
 class Store:
     """Each read and each write sees one whole state; a write is there completely or not at all."""
 
-    def __init__(self, path: Path | None, *, drop_writes: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, path: Path | None, *, drop_writes: frozenset[str] = frozenset(), honours_keys: bool = True
+    ) -> None:
         self._path = path
         self._memory = seeded()
         self._drop_writes = drop_writes
+        self._honours_keys = honours_keys
 
     def read(self) -> Data:
         with self._locked():
@@ -61,7 +65,7 @@ class Store:
         """
         with self._locked():
             data = self._load()
-            if key and (known := data["answers"].get(key)):
+            if key and self._honours_keys and (known := data["answers"].get(key)):
                 return _first_answer(known, tool, arguments)
             done = {"tool": tool, "arguments": arguments, "key": key, "time": now()}
             if tool in self._drop_writes or tool in data["drop_writes"]:

@@ -12,8 +12,11 @@ from meah_site.lab.sabotage_roles import run
 
 def sabotage() -> None:
     """An approved call is claimed again and again: neither the lease nor the send marker is conditional any more."""
-    from approvals import executor, governor
+    from approvals import executor as module
+    from approvals import governor
     from approvals.models import Call
+
+    executor: Any = module
 
     def claim(owner: str) -> list[int]:
         return [call.pk for call in Call.objects.filter(approval__state="approved")]

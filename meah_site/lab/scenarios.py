@@ -172,7 +172,8 @@ def _status(answer: JsonObject) -> str:
 SCENARIOS = (
     Scenario("happy_path", "an allowed write goes through, a held one only once approved", happy_path),
     Scenario("prompt_injection", "a ticket's text can approve nothing", prompt_injection),
-    Scenario("retries_and_races", "four calls, two approvers, one write", retries_and_races),
+    # A CRM that knows no idempotency keys: that there is one write is MEAH's doing alone.
+    Scenario("retries_and_races", "four calls, two approvers, one write", retries_and_races, {"CRM_IGNORE_KEYS": "1"}),
     Scenario("destructive_denied", "refused, nothing queued, visible beforehand", destructive_denied),
     Scenario("silent_drop", "a dropped write is caught", silent_drop, {"CRM_DROP_WRITES": "update_ticket"}),
     Scenario("rejection", "the person's reason reaches the agent", rejection),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import tempfile
@@ -13,15 +12,14 @@ from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError
 
-from approvals import policy_import
-from approvals.explanation import Explanation, explain
+from approvals import policy_import, trial
+from approvals.explanation import Explanation
 from approvals.holds import load_settings
 from approvals.known_tools import approvers_in, known_tools
 from approvals.policy import REQUIRE_APPROVAL, Subject
 from approvals.policy_check import Finding, check
 from approvals.policy_store import current
 from approvals.policy_yaml import MAX_BYTES
-from approvals.targets import CallRequest, known, target_of
 from core.canonical import StrictDecodeError, strict_loads
 from core.errors import JsonObject, MeahError
 from core.text import one_line, visible
@@ -109,8 +107,8 @@ class Command(BaseCommand):
         self.stdout.write(self.style.SUCCESS(f"{len(policy.rules)} rules, nothing to mend."))
 
     def _explain(self, server: str, tool: str, arguments: str, principal: str) -> None:
-        subject = _subject(server, tool, _arguments(arguments), principal)
-        for line in _explanation_lines(explain(current(), subject), subject):
+        subject = trial.subject_of(server, tool, _arguments(arguments), principal, door="command")
+        for line in _explanation_lines(trial.explained(subject), subject):
             self.stdout.write(line)
 
 
@@ -183,23 +181,6 @@ def _arguments(text: str) -> JsonObject:
     if not isinstance(arguments, dict):
         raise CommandError("The arguments must be a JSON object, such as '{\"amount\": 5}'.")
     return arguments
-
-
-def _subject(server: str, tool: str, arguments: JsonObject, principal: str) -> Subject:
-    """The call as the gate would judge it. Raises MeahError as the gate would before it asks the policy."""
-    target = target_of(server) if server in {target.server for target in known()} else None
-    if target is None or tool not in target.tools():
-        names = [f"{target.server}/{name}" for target in known() for name in target.tools()]
-        near = difflib.get_close_matches(f"{server}/{tool}", names, n=1, cutoff=0.6)
-        hint = (
-            f"Did you mean {near[0].replace('/', ' ', 1)}?"
-            if near
-            else "`manage.py servers tools` lists what there is."
-        )
-        raise MeahError("E_NOT_FOUND", f"There is no tool {one_line(tool, 100)} on {one_line(server, 100)}.", hint=hint)
-    facts = target.facts(tool, arguments)
-    checked = target.check(CallRequest(principal, server, tool, arguments, "command"))
-    return Subject(principal, server, tool, facts.effect_class, checked.arguments, facts.schema)
 
 
 def _explanation_lines(explanation: Explanation, subject: Subject) -> Iterator[str]:
