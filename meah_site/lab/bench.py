@@ -135,8 +135,8 @@ class Lab:
         from mcp.client.stdio import stdio_client
 
         environ = self.environ | {"MEAH_AGENT": name} | ({"MEAH_TOKEN": self._tokens[token_of]} if token_of else {})
-        python, *arguments = [*self._python("manage.py"), "runmcp", "--role", role]
-        parameters = StdioServerParameters(command=python, args=arguments, env=environ, cwd="/")
+        words = [*self._python("manage.py"), "runmcp", "--role", role]
+        parameters = StdioServerParameters(command=words[0], args=words[1:], env=environ, cwd="/")
         async with Client(stdio_client(parameters)) as client:
             yield Agent(client)
 
