@@ -111,7 +111,7 @@ class Membership:
         except OSError as error:
             raise MeahError(
                 "E_CONFIG",
-                f"{self._lock_path.parent} can not be used: {error.strerror}.",
+                f"{error.filename or 'A file of MEAH_HOME'} can not be used: {error.strerror}.",
                 hint="Make MEAH_HOME a directory that this user may write.",
             ) from error
         # The id is new: nobody else can have the lock.

@@ -1,4 +1,4 @@
-"""One version: `pyproject.toml` has it, the CHANGELOG begins with it, `serverInfo` says it (tests/e2e/test_stdio.py)."""
+"""One version: `pyproject.toml` has it, the CHANGELOG begins with it; `serverInfo` is checked over stdio."""
 
 from __future__ import annotations
 
