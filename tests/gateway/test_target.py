@@ -94,8 +94,8 @@ def test_what_is_off_gone_or_unknown_is_refused_and_says_why(home: Any, run: Any
                 await call("echo", {"text": "hi"})
         assert [error.value.code for error in (unknown, gone, off)] == ["E_NOT_FOUND", "E_UNAVAILABLE", "E_DENIED"]
         with pytest.raises(MeahError) as nowhere:
-            await in_db(target_of, "no-such-server")
-        assert nowhere.value.code == "E_NOT_FOUND"
+            await in_db(lambda: target_of("no-such-server").facts("x", {}))
+        assert (nowhere.value.code, "no server" in nowhere.value.message) == ("E_NOT_FOUND", True)
 
     run(scenario())
 
