@@ -27,7 +27,8 @@ from core.logs import event
 
 log = logging.getLogger("meah.gateway")
 
-MARKER: Final = "MEAH_CHILD"
+# Not a setting: MEAH sets it for its children, and reads it to know them again.
+MARKER: Final = "_MEAH_CHILD"
 TERM_TO_KILL_S: Final = 2.0
 _PREFIX: Final = "children-"
 _LINUX: Final = sys.platform == "linux"

@@ -111,10 +111,10 @@ def test_meah_is_not_its_own_downstream_server(run: Any, tmp_path: Path) -> None
                 await pool.connection(raw("raw", "--name", "meah")).open()
             assert refused.value.reason == "loop"
             environ = (await (await pool.connection(raw("other")).open()).call("env", {}))["structuredContent"]
-            return str(environ["MEAH_CHILD"])
+            return str(environ["_MEAH_CHILD"])
 
     marker = run(scenario())
     with pytest.raises(MeahError):
-        refuse_loop(tmp_path, {"MEAH_CHILD": marker})
-    refuse_loop(tmp_path / "other", {"MEAH_CHILD": marker})
+        refuse_loop(tmp_path, {"_MEAH_CHILD": marker})
+    refuse_loop(tmp_path / "other", {"_MEAH_CHILD": marker})
     refuse_loop(tmp_path, {})

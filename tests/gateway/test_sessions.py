@@ -140,7 +140,7 @@ def test_a_server_killed_while_idle_is_started_again(run: Any, tmp_path: Path) -
         async with pool_of(tmp_path) as pool:
             connection = pool.connection(raw())
             environ = (await (await connection.open()).call("env", {}))["structuredContent"]
-            assert environ["MEAH_CHILD"]
+            assert environ["_MEAH_CHILD"]
             os.kill(pid_of(tmp_path), signal.SIGKILL)
             await until(lambda: connection._open is None)
             assert await (await connection.open()).call("echo", {"text": "again"})
