@@ -117,6 +117,13 @@ def test_a_change_is_recorded_with_what_was_before(admin_client: Client) -> None
     assert payload("rule.deleted")["subject"] == "big refunds"
 
 
+def test_a_change_of_one_to_true_is_a_change(admin_client: Client) -> None:
+    added(admin_client, conditions='[{"path": "amount", "op": "eq", "value": 1}]')
+    changed = FORM | {"conditions": '[{"path": "amount", "op": "eq", "value": true}]'}
+    posted(admin_client, f"{LIST}{Rule.objects.get(owner='finance').pk}/change/", **changed)
+    assert payload("rule.changed")["data"]["changed"] == ["conditions"]
+
+
 @pytest.mark.parametrize(
     ("field", "value", "problem"),
     [
