@@ -168,8 +168,8 @@ def _check_json(arguments: JsonObject) -> None:
 
 
 def _deny(decision: Decision) -> None:
+    view, _ = commitment(decision.checked.arguments)
     with transaction.atomic():
-        view, _ = commitment(decision.checked.arguments)
         data = named(decision) | {"verdict": decision.verdict.as_dict(), "arguments": view}
         record_many([NewEntry("call.denied", principal=decision.request.principal, data=data)])
     verdict = decision.verdict
@@ -191,13 +191,14 @@ def _apply_unrecorded(decision: Decision) -> Outcome | None:
 
 def _open(decision: Decision, *, sync_door: bool) -> None:
     """Find the request that this one repeats, or open a new one: sent, held, or (local) done."""
+    # Redacting a large call takes its time: not while the write lock is held.
+    decision.arguments_view, salt = commitment(decision.checked.arguments)
     with transaction.atomic():
         if not decision.is_read and (known := holds.repeats(decision.request, decision.text, decision.verdict.effect)):
             decision.outcome = _repeated(decision, known)
             return
         if decision.verdict.effect == ALLOW and decision.is_read and not sync_door and not decision.facts.local:
             return  # one row and one entry, written with its outcome
-        decision.arguments_view, salt = commitment(decision.checked.arguments)
         decision.call = _new_call(decision, salt, waits=decision.verdict.effect != ALLOW or sync_door)
         if decision.verdict.effect != ALLOW:
             approval = holds.hold(decision.call, decision.request, decision.verdict, decision.text)
@@ -386,9 +387,11 @@ def settle(
     if not decision.facts.recorded:
         return
     state = outcomes.state_after(decision.facts.effect_class, error)
+    salt = ""
+    if decision.call is None:
+        decision.arguments_view, salt = commitment(decision.checked.arguments)
     with transaction.atomic():
         if decision.call is None:
-            decision.arguments_view, salt = commitment(decision.checked.arguments)
             decision.call = _new_call(decision, salt, waits=False)
             decision.call.arguments = ""
         values = outcomes.values_after(decision.call, state, result, error, check, decision.target)

@@ -104,9 +104,12 @@ def _state(user: User) -> str:
 def login_link(request: HttpRequest, token: str) -> HttpResponse:
     """GET only shows a button, so that a preview of the link does not use it up; POST logs in."""
     if request.method == "POST":
-        user = consume(token)
+        with transaction.atomic():
+            # A login that can not be recorded leaves the link as it was.
+            user = consume(token)
+            if user is not None:
+                login(request, user, backend=BACKEND)
         if user is not None:
-            login(request, user, backend=BACKEND)
             return redirect("admin:index" if user.has_usable_password() else "admin:set_password")
     elif user := user_of(token):
         return _page(request, {"link_user": user})

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from approvals.models import Process
@@ -42,6 +42,7 @@ class StdioSession:
         self._parent = parent
         self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._signalled = asyncio.Event()
+        self._client_left = asyncio.Event()
         self._engine = Engine(Process.Kind.RUNMCP)
         self._known_as = ""
 
@@ -87,6 +88,8 @@ class StdioSession:
         """The first reason counts."""
 
         def end() -> None:
+            if reason in ("client_gone", "parent_gone"):
+                self._client_left.set()
             if not self._ending.done():
                 self._ending.set_result(reason)
 
@@ -110,8 +113,12 @@ class StdioSession:
         self._when("outdated")()
 
     async def _end(self, reason: Ending, pair: Streams) -> None:
-        if reason == "outdated" or (reason == "client_gone" and await self._lets_finish()):
-            await self._until_idle()
+        if reason == "outdated":
+            # Calls that were begun are finished for the client, as long as it is there.
+            await self._until_idle(or_when=[self._signalled, self._client_left])
+            reason = "client_gone" if self._client_left.is_set() else reason
+        if reason == "client_gone" and await self._lets_finish():
+            await self._until_idle(or_when=[self._signalled])
         _be_gone(GONE_WITHIN_S)
         await self._engine.stop("MEAH was stopped" if self._signalled.is_set() else "the MCP client went away")
         await pair.answered(ANSWER_WITHIN_S)
@@ -123,22 +130,23 @@ class StdioSession:
             event(log, "configuration_not_read", level="warn", exc_info=error)
             return False
 
-    async def _until_idle(self) -> None:
-        """Until all workers have ended; a signal ends the waiting."""
-        idle = in_task(self._engine.pool.idle(), name="pool-idle")
-        signalled = in_task(self._until_signalled(), name="until-signalled")
-        await asyncio.wait([idle, signalled], return_when=asyncio.FIRST_COMPLETED)
-        idle.cancel()
-        signalled.cancel()
-
-    async def _until_signalled(self) -> None:
-        await self._signalled.wait()
+    async def _until_idle(self, *, or_when: Sequence[asyncio.Event]) -> None:
+        """Until all workers have ended, or one of these events ends the waiting."""
+        waits = [in_task(self._engine.pool.idle(), name="pool-idle")]
+        waits += [in_task(_set(over), name="until-event") for over in or_when]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
 
     def _on_caller(self, principal: str) -> None:
         """Publish for whom this process speaks, once it is known."""
         if principal != self._known_as:
             self._known_as = principal
             in_task(in_db(self._engine.membership.update, principal=principal), name="publish-principal")
+
+
+async def _set(over: asyncio.Event) -> None:
+    await over.wait()
 
 
 def _be_gone(within_s: float) -> None:

@@ -21,7 +21,8 @@ def _from_checkout(text: str) -> Path:
 
 # Variables that are already set win over the file; an empty MEAH_ENV_FILE means none.
 if _env_file := os.environ.get("MEAH_ENV_FILE", ".env"):
-    load_env_file(_from_checkout(_env_file))
+    # A file that was named has to be there: a typo would look like unset keys.
+    load_env_file(_from_checkout(_env_file), required="MEAH_ENV_FILE" in os.environ)
 
 
 def _variable(name: str, default: str = "") -> str:

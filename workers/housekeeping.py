@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from django.conf import settings
 from django.db import transaction
@@ -12,14 +12,15 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from audit.services import record
+from core.canonical import utc_text
 from core.errors import MeahError
 from workers.config import effective
 from workers.models import Worker, WorkerQuerySet
 from workers.routing import Config
 from workers.workspace import Workspace, WorkspaceInfo, all_workspaces
 
-PURGE_BATCH = 500
-EMPTY_TEXTS: dict[str, Any] = {
+PURGE_BATCH: Final = 500
+EMPTY_TEXTS: Final[dict[str, Any]] = {
     "task": "",
     "context": [],
     "constraints": [],
@@ -43,7 +44,8 @@ def remove_workspace(worker: Worker) -> bool:
     worker.refresh_from_db(fields=["state", "workspace"])
     refuse_active(worker)
     removed = Workspace(workspace_root(effective()), worker.public_id).remove()
-    Worker.objects.filter(pk=worker.pk).update(workspace="")
+    with transaction.atomic():
+        Worker.objects.filter(pk=worker.pk).update(workspace="")
     return removed
 
 
@@ -67,15 +69,9 @@ def finished_workspaces(*, older_than_days: float) -> list[WorkspaceInfo]:
     return [there[name] for name in ended.values_list("public_id", flat=True) if name in there]
 
 
-def remove_old_workspaces(*, older_than_days: float) -> list[str]:
-    """Delete the workspaces of workers that ended before then; returns their ids."""
-    ids = [info.worker_id for info in finished_workspaces(older_than_days=older_than_days)]
-    return [worker.public_id for worker in Worker.objects.filter(public_id__in=ids) if remove_workspace(worker)]
-
-
 def past_retention(*, older_than_days: float) -> WorkerQuerySet:
     """Workers that ended before then and still have their texts."""
-    return Worker.objects.finished().filter(finished_at__lt=_days_ago(older_than_days), purged_at__isnull=True)
+    return _unpurged(_days_ago(older_than_days))
 
 
 def purge_texts(*, older_than_days: float, principal: str) -> int:
@@ -84,14 +80,17 @@ def purge_texts(*, older_than_days: float, principal: str) -> int:
     total = 0
     while True:
         with transaction.atomic():
-            old = Worker.objects.finished().filter(finished_at__lt=before, purged_at__isnull=True)
-            batch = list(old.order_by("pk").values_list("pk", flat=True)[:PURGE_BATCH])
+            batch = list(_unpurged(before).order_by("pk").values_list("pk", flat=True)[:PURGE_BATCH])
             if not batch:
                 return total
             Worker.objects.filter(pk__in=batch).update(**EMPTY_TEXTS, purged_at=Now())
-            data = {"workers": len(batch), "endedBefore": before.isoformat()}
+            data = {"workers": len(batch), "endedBefore": utc_text(before)}
             record("worker.purged", principal=principal, data=data)
             total += len(batch)
+
+
+def _unpurged(before: datetime) -> WorkerQuerySet:
+    return Worker.objects.finished().filter(finished_at__lt=before, purged_at__isnull=True)
 
 
 def _days_ago(days: float) -> datetime:

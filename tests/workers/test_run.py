@@ -1,0 +1,284 @@
+"""One worker: its workspace, what is stored of its answer, and that its row is written whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from audit.dbthread import in_db
+from core.errors import MeahError
+from core.secrets import name_secrets
+from tests.conftest import Home
+from tests.fake_provider import FakeProvider, chat, json_reply, stream_reply, usage
+from tests.rows import make_worker
+from workers import run as run_module
+from workers import services
+from workers.models import Provider, ProviderModel, Worker, WorkerSettings
+from workers.run import WorkerRun
+
+pytestmark = pytest.mark.usefixtures("home")
+
+VALUE = "correct-horse-battery-staple"
+
+
+def running(task: str = "Look.", **values: Any) -> Worker:
+    values = {"state": "running", "owner": "p_mine", "model": "mock-1", "started_at": timezone.now()} | values
+    worker = make_worker(task=task, **values)
+    worker.refresh_from_db()
+    return worker
+
+
+def done(run: Any, worker: Worker, *, cancel_after_s: float | None = None, budget_s: float = 30) -> Worker:
+    async def main() -> None:
+        work = WorkerRun(worker, time.monotonic() + budget_s)
+        if cancel_after_s is not None:
+            await asyncio.sleep(cancel_after_s)
+            work.cancel()
+            work.cancel()
+        await work.task
+
+    run(main())
+    worker.refresh_from_db()
+    return worker
+
+
+def settings(**values: Any) -> None:
+    WorkerSettings.objects.update_or_create(pk=1, defaults=values)
+
+
+@pytest.fixture
+def fake() -> Any:
+    with FakeProvider() as fake:
+        Provider.objects.create(name="fake", base_url=fake.base_url, model="fake-model")
+        yield fake
+
+
+@pytest.mark.parametrize(
+    ("profile", "files"),
+    [
+        ("none", None),
+        ("read-only", ["context/a.txt", "context/context-2.txt"]),
+        ("workspace-write", ["context/a.txt", "context/context-2.txt", "result.md"]),
+    ],
+)
+def test_a_profile_says_what_is_in_the_workspace(home: Home, run: Any, profile: str, files: list[str] | None) -> None:
+    context = [{"name": "a.txt", "content": "A"}, {"name": "", "content": "B"}]
+    worker = done(run, running("[mock text=The answer]", permission_profile=profile, context=context))
+    path = home.path / "workspaces" / worker.public_id
+    assert worker.state == "succeeded" and worker.workspace == (worker.public_id if files else "")
+    if files is None:
+        assert not path.exists()
+        return
+    assert sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()) == files
+    assert (path / "context/context-2.txt").read_text() == "B"
+    if "result.md" in files:
+        assert (path / "result.md").read_text() == "The answer"
+
+
+def test_a_workspace_goes_at_the_end_where_the_settings_say_so(home: Home, run: Any) -> None:
+    settings(cleanup_workspace_on_finish=True)
+    worker = done(run, running())
+    assert worker.workspace == "" and not (home.path / "workspaces" / worker.public_id).exists()
+
+
+def test_a_result_is_redacted_and_then_cut(run: Any, fake: FakeProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEAH_TEST_RUN_KEY", VALUE)
+    name_secrets(["MEAH_TEST_RUN_KEY"])
+    settings(max_result_chars=120)
+    fake.reply(chat("x" * 110 + VALUE + "y" * 200))
+    worker = done(run, running(provider="fake", model="fake-model"))
+    assert worker.state == "succeeded" and worker.result_truncated
+    assert len(worker.result) == 120 and "correct" not in worker.result
+    assert worker.result.endswith("[redacted:")
+
+
+def test_an_answer_that_was_cut_at_its_limit_says_so(run: Any, fake: FakeProvider) -> None:
+    fake.reply(chat("half of", finish="length"))
+    worker = done(run, running(provider="fake", model="fake-model"))
+    assert (worker.state, worker.result, worker.result_truncated) == ("succeeded", "half of", True)
+    assert worker.finish_reason == "length"
+
+
+def test_usage_price_and_model_are_stored(run: Any, fake: FakeProvider) -> None:
+    ProviderModel.objects.create(
+        provider=Provider.objects.get(), name="fake-model", input_price="2", output_price="8", currency="USD"
+    )
+    fake.reply(chat("Yes.", usage=usage(sent=1_000, said=500)))
+    worker = done(run, running(provider="fake", model="fake-model"))
+    assert (worker.input_tokens, worker.output_tokens, str(worker.cost.normalize())) == (1_000, 500, "0.006")
+    assert (worker.currency, worker.resolved_model, worker.attempts) == ("USD", "fake-model", 1)
+
+
+def test_a_stream_that_breaks_keeps_the_part_that_came(run: Any, fake: FakeProvider) -> None:
+    from tests.fake_provider import Cut, chunk
+
+    settings(max_retries=0)
+    fake.reply(stream_reply(chunk("The first half"), Cut()))
+    worker = done(run, running(provider="fake", model="fake-model"))
+    assert worker.state == "failed" and worker.result == "The first half" and worker.result_truncated
+    assert worker.error["code"] in ("E_NETWORK", "E_MALFORMED_RESPONSE")
+
+
+def test_a_budget_that_runs_out_is_timed_out(run: Any) -> None:
+    worker = done(run, running("[mock wait=60000]"), budget_s=0.2)
+    assert (worker.state, worker.error["code"]) == ("timed_out", "E_TIMEOUT")
+
+
+def test_a_provider_that_keeps_no_deadline_is_ended_all_the_same(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless:
+        async def complete(self, *_: Any, **__: Any) -> Any:
+            await asyncio.sleep(600)
+
+        async def aclose(self) -> None:
+            pass
+
+    monkeypatch.setattr(run_module, "provider_for", lambda _: Endless())
+    monkeypatch.setattr(run_module, "DEADLINE_GRACE_S", 0.2)
+    assert done(run, running(), budget_s=0.2).state == "timed_out"
+
+
+@pytest.mark.parametrize("after_s", [0, 0.3])
+def test_a_cancelled_worker_is_cancelled_however_early(run: Any, after_s: float) -> None:
+    worker = running("[mock wait=60000]")
+    services.cancel_many([worker.public_id], principal="agent:test", reason="not needed")
+    done(run, worker, cancel_after_s=after_s)
+    assert worker.state == "cancelled" and "not needed" in worker.error["message"]
+
+
+def test_a_cancel_that_comes_when_the_answer_is_there_does_not_lose_it(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = running("[mock text=Paid for]")
+    finish, began, go_on = services.finish, threading.Event(), threading.Event()
+
+    def slow(*arguments: Any) -> bool:
+        began.set()
+        assert go_on.wait(20)
+        return finish(*arguments)
+
+    async def main() -> None:
+        work = WorkerRun(worker, time.monotonic() + 30)
+        await asyncio.to_thread(began.wait, 20)
+        work.cancel()
+        go_on.set()
+        await work.task
+
+    monkeypatch.setattr(services, "finish", slow)
+    run(main())
+    worker.refresh_from_db()
+    assert (worker.state, worker.result) == ("succeeded", "Paid for")
+
+
+def test_an_end_that_can_not_be_written_is_tried_again(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    finish, tries = services.finish, []
+
+    def stubborn(*arguments: Any) -> bool:
+        tries.append(1)
+        if len(tries) < 3:
+            raise MeahError("E_AUDIT")
+        return finish(*arguments)
+
+    monkeypatch.setattr(services, "finish", stubborn)
+    monkeypatch.setattr(run_module, "WRITE_AGAIN_AFTER_S", (0.01, 0.01, 0.01))
+    assert done(run, running()).state == "succeeded" and len(tries) == 3
+
+
+def test_a_failure_inside_ends_the_worker_and_tells_nothing(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Any) -> Any:
+        raise RuntimeError("/secret/path")
+
+    monkeypatch.setattr(run_module, "provider_for", broken)
+    worker = done(run, running())
+    assert worker.state == "failed" and worker.error["code"] == "E_UNAVAILABLE"
+    assert "secret" not in json.dumps(worker.error)
+
+
+def test_a_provider_that_is_gone_is_an_error_of_configuration(run: Any) -> None:
+    worker = done(run, running(provider="gone", model="m"))
+    assert worker.state == "failed" and worker.error["code"] == "E_CONFIG" and "gone" in worker.error["message"]
+
+
+def test_an_answer_that_can_not_be_written_to_its_file_is_not_lost(
+    home: Home, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise MeahError("E_UNAVAILABLE", "The disk is full.")
+
+    worker = running("[mock text=Paid for]", permission_profile="workspace-write")
+    monkeypatch.setattr("workers.run.Workspace.write", full)
+    done(run, worker)
+    assert (worker.state, worker.result) == ("failed", "Paid for") and "disk is full" in worker.error["message"]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_transcripts_are_kept_only_where_they_are_wanted(run: Any, kept: bool) -> None:
+    settings(retain_transcripts=kept)
+    good, bad = done(run, running("[mock text=Yes]")), done(run, running("[mock fail=E_AUTH]"))
+    assert (good.transcript is not None, bad.transcript is not None) == (kept, kept)
+    if kept:
+        assert good.transcript["answer"] == "Yes" and good.transcript["messages"][1]["role"] == "user"
+
+
+def test_what_the_model_taught_is_remembered_for_the_next(run: Any, fake: FakeProvider) -> None:
+    refusal = {
+        "error": {
+            "message": "Unsupported parameter: 'max_tokens' is not supported with this model. "
+            "Use 'max_completion_tokens' instead.",
+            "type": "invalid_request_error",
+            "param": "max_tokens",
+            "code": "unsupported_parameter",
+        }
+    }
+    fake.reply(json_reply(refusal, status=400), chat("Yes."))
+    assert done(run, running(provider="fake", model="fake-model")).state == "succeeded"
+    assert services.learned_adaptations("fake", "fake-model")[0].field == "max_tokens"
+    before = len(fake.requests)
+    assert done(run, running(provider="fake", model="fake-model")).attempts == 1
+    assert "max_completion_tokens" in fake.requests[before].json
+
+
+def test_a_lesson_is_kept_of_a_failure_too(run: Any, fake: FakeProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+    from workers.providers.base import Adaptation, ProviderFailure
+
+    lesson = Adaptation("temperature", "drop", None, "not supported")
+
+    class Teacher:
+        async def complete(self, *_: Any, **__: Any) -> Any:
+            failure = ProviderFailure("E_PROVIDER")
+            failure.adaptations_learned = [lesson]
+            raise failure
+
+        async def aclose(self) -> None:
+            pass
+
+    monkeypatch.setattr(run_module, "provider_for", lambda _: Teacher())
+    assert done(run, running(provider="fake", model="fake-model")).state == "failed"
+    assert services.learned_adaptations("fake", "fake-model") == [lesson]
+
+
+def test_people_see_the_text_grow_and_no_key_in_it(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "PARTIAL_EVERY_S", 0.05)
+    monkeypatch.setenv("MEAH_TEST_RUN_KEY", VALUE)
+    name_secrets(["MEAH_TEST_RUN_KEY"])
+    worker = running(f"[mock every=150 text={'one two three ' * 4}{VALUE} {'four five six ' * 4}]")
+    seen: list[str] = []
+
+    async def main() -> None:
+        work = WorkerRun(worker, time.monotonic() + 30)
+        while not work.task.done():
+            seen.append(await in_db(lambda: services.get(worker.public_id).partial))
+            await asyncio.sleep(0.05)
+
+    run(main())
+    grown = sorted(set(seen), key=len)
+    assert len(grown) > 3 and all(longer.startswith(shorter) for shorter, longer in pairwise(grown))
+    assert not any("correct-horse" in text for text in seen)
+    worker.refresh_from_db()
+    assert worker.partial == "" and "[redacted:" in worker.result
