@@ -123,7 +123,7 @@ class CallAdmin(ReadOnlyAdmin):
         if request.method == "POST" and self._resolved(request, call):
             return redirect("admin:approvals_call_change", call.pk)
         if call.state != CallState.UNKNOWN:
-            messages.warning(request, f"{call.public_id} is not unknown: it is {call.state}.")
+            messages.warning(request, f"The call {call.public_id} is not unknown: it is {call.state}.")
             return redirect("admin:approvals_call_change", call.pk)
         context = self.admin_site.each_context(request) | call_context(call)
         context |= {
@@ -148,7 +148,7 @@ class CallAdmin(ReadOnlyAdmin):
             messages.error(request, visible(f"{error.message} {error.hint}"))
             call.refresh_from_db()
             return False
-        messages.success(request, f"{call.public_id} {'happened' if happened else 'did not happen'}, as you say.")
+        messages.success(request, f"Recorded: {call.public_id} {'happened' if happened else 'did not happen'}.")
         return True
 
 

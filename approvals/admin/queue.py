@@ -273,14 +273,14 @@ class ApprovalAdmin(ReadOnlyAdmin):
         try:
             services.reject(approval, user=request.user, note=note, door=DOOR)
         except MeahError as error:
-            messages.error(request, visible(f"{approval.public_id}: {error.message}"))
+            messages.error(request, visible(f"Request {approval.public_id}: {error.message}"))
         else:
-            messages.success(request, f"{approval.public_id} is rejected.")
+            messages.success(request, f"Request {approval.public_id} is rejected.")
 
 
 def _outcome(approval: Approval) -> str:
     if approval.state == ApprovalState.PENDING:
         return f"Your approval of {approval.public_id} is recorded; more are needed."
     if approval.state == ApprovalState.APPROVED:
-        return f"{approval.public_id} is approved: it runs within moments."
-    return f"{approval.public_id} is rejected; the agent gets your note."
+        return f"Request {approval.public_id} is approved: it runs within moments."
+    return f"Request {approval.public_id} is rejected; the agent gets your note."

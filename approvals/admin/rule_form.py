@@ -41,7 +41,7 @@ class RuleForm(ModelForm):
         help_text="Globs of tools that it does not speak of, one a line.",
     )
     conditions = JsonField(empty_as=[], rows=6, help_text=CONDITIONS_HELP)
-    verification = JsonField(empty_as=None, rows=5, help_text=VERIFICATION_HELP, label="Read back")
+    verification = JsonField(empty_as=None, rows=10, help_text=VERIFICATION_HELP, label="Read back")
     group = forms.ChoiceField(required=False, help_text="Who has to approve. Empty: anybody who may decide.")
 
     class Meta:

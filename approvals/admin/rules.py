@@ -43,7 +43,7 @@ class RuleAdmin(AuditedModelAdmin):
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     change_list_template = "admin/approvals/rule/change_list.html"
-    save_on_top = False
+    empty_value_display = "–"
     fieldsets = (
         (None, {"fields": ("name", "effect", "reason", "owner", "order", "enabled")}),
         ("Which calls", {"fields": ("server", "tool", "except_tools", "principal", "conditions")}),

@@ -27,6 +27,7 @@ from gateway import observations, services
 from gateway.admin import starting
 from gateway.admin.server_form import ServerForm
 from gateway.admin.server_page import accept_context, server_context
+from gateway.admin.tool_columns import hints_in_words
 from gateway.models import PinState, Server
 
 MAX_CHOICES = 2_000
@@ -164,7 +165,8 @@ class ServerAdmin(AuditedModelAdmin):
             "may_refresh": self.has_change_permission(request, server),
             "may_mark": request.user.has_perm("gateway.change_tool"),
             "may_accept": request.user.has_perm(services.ACCEPT),
-            "is_posted": request.method == "POST",
+            "show_save_and_add_another": False,
+            "configures": request.method == "POST" or "configure" in request.GET,
         }
         return super().change_view(request, object_id, form_url, context | (extra_context or {}))
 
@@ -266,7 +268,11 @@ class ServerAdmin(AuditedModelAdmin):
                 return self._imported(request, previews)
             if request.POST.get("confirmed"):
                 messages.error(request, "It is not what you were shown any more: look again.")
-            context |= {"previews": previews, "shown": shown, "applicable": [p for p in previews if not p.problems]}
+            context |= {
+                "previews": [(one, [(tool, hints_in_words(tool.hints)) for tool in one.tools]) for one in previews],
+                "shown_digest": shown,
+                "applicable": [one for one in previews if not one.problems],
+            }
         return render(request, "admin/gateway/server/import.html", context)
 
     def _imported(self, request: HttpRequest, previews: list[services.Preview]) -> HttpResponse:

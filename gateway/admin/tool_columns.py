@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from django.contrib import admin
 from django.utils.functional import cached_property
@@ -14,10 +14,17 @@ from django.utils.safestring import SafeString
 from approvals.display import badge
 from approvals.policy import Policy
 from approvals.policy_store import current
-from core.errors import MeahError
+from core.errors import JsonObject, MeahError
 from core.text import one_line, visible
 from gateway import presentation
 from gateway.models import PinState, Tool
+
+_HINTS: Final = {
+    "readOnlyHint": "read-only",
+    "destructiveHint": "destructive",
+    "idempotentHint": "idempotent",
+    "openWorldHint": "open-world",
+}
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ class Postures:
             description=one_line(str(definition.get("description") or ""), 200),
             posture=visible(found["posture"]) if self.policy else "the policy can not be used",
             rule=visible(found["rule"]) if self.policy else "",
-            hints=visible(", ".join(f"{name}={value}" for name, value in sorted(found["hints"].items()))),
+            hints=visible(", ".join(hints_in_words(found["hints"]))),
             why=visible(why_waits(tool)),
         )
 
@@ -69,6 +76,13 @@ class Postures:
     @admin.display(description="hints")
     def hints(self, tool: Tool) -> str:
         return self.line(tool).hints or "none"
+
+
+def hints_in_words(hints: JsonObject) -> list[str]:
+    """`read-only`, `not destructive`: what a server says of its tool, which is only its word."""
+    words = [(_HINTS.get(name, name), value) for name, value in hints.items()]
+    said = [word if value is True else f"not {word}" if value is False else f"{word}={value}" for word, value in words]
+    return sorted(said, key=lambda text: (text.startswith("not "), text))
 
 
 def why_waits(tool: Tool) -> str:

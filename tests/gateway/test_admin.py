@@ -84,7 +84,7 @@ def test_every_tool_is_listed_with_posture_rule_hints_class_pin_and_exposure(
     html = page(admin_client, TOOLS)
     for shown in (
         "crm/read",
-        "readOnlyHint=True",
+        "read-only",
         "default: read",
         "gone",
         "require_approval, deny if n &gt; 1",
