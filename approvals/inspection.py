@@ -125,7 +125,8 @@ def _part(block: JsonObject) -> Part:
         about.append(f"{len(data) * 3 // 4:,} bytes")
     if isinstance(resource := block.get("resource"), dict):
         about += [one_line(str(resource[key]), 200) for key in ("uri", "mimeType") if key in resource]
-    return Part(" ".join([kind, *about]))
+    text = resource.get("text") if isinstance(resource, dict) else None
+    return Part(" ".join([kind, *about]), visible(without_values(text)) if isinstance(text, str) else "")
 
 
 # -- rows -----------------------------------------------------------------------------------------------------------
