@@ -64,6 +64,7 @@ class Decision:
     verdict: Verdict
     call: Call | None = None
     arguments_view: JsonObject = field(default_factory=dict)
+    salt: str = ""
     outcome: Outcome | None = None
 
     @property
@@ -192,14 +193,14 @@ def _apply_unrecorded(decision: Decision) -> Outcome | None:
 def _open(decision: Decision, *, sync_door: bool) -> None:
     """Find the request that this one repeats, or open a new one: sent, held, or (local) done."""
     # Redacting a large call takes its time: not while the write lock is held.
-    decision.arguments_view, salt = commitment(decision.checked.arguments)
+    decision.arguments_view, decision.salt = commitment(decision.checked.arguments)
     with transaction.atomic():
         if not decision.is_read and (known := holds.repeats(decision.request, decision.text, decision.verdict.effect)):
             decision.outcome = _repeated(decision, known)
             return
         if decision.verdict.effect == ALLOW and decision.is_read and not sync_door and not decision.facts.local:
             return  # one row and one entry, written with its outcome
-        decision.call = _new_call(decision, salt, waits=decision.verdict.effect != ALLOW or sync_door)
+        decision.call = _new_call(decision, waits=decision.verdict.effect != ALLOW or sync_door)
         if decision.verdict.effect != ALLOW:
             approval = holds.hold(decision.call, decision.request, decision.verdict, decision.text)
             decision.outcome = Outcome(
@@ -215,7 +216,7 @@ def _open(decision: Decision, *, sync_door: bool) -> None:
             record_many([sent_entry(decision)])
 
 
-def _new_call(decision: Decision, salt: str, *, waits: bool) -> Call:
+def _new_call(decision: Decision, *, waits: bool) -> Call:
     request, facts = decision.request, decision.facts
     local_now = facts.local and decision.verdict.effect == ALLOW
     state = CallState.DONE if local_now else CallState.HELD if waits else CallState.SENDING
@@ -240,7 +241,7 @@ def _new_call(decision: Decision, salt: str, *, waits: bool) -> Call:
         pin=facts.pin,
         arguments=decision.text if not local_now else "",
         arguments_digest=same_call(server=request.server, tool=request.tool, arguments=decision.text),
-        arguments_salt=salt,
+        arguments_salt=decision.salt,
         verdict=decision.verdict.as_dict(),
         owner=request.owner,
         lease_owner=request.owner if state == CallState.SENDING else "",
@@ -255,9 +256,12 @@ def apply_local(decision: Decision) -> Outcome:
     applied = decision.target.apply(decision.request, decision.checked, decision.call, decision.verdict)
     values = outcomes.stored_result(decision.target.store(applied.result))
     Call.objects.filter(pk=decision.call.pk).update(**values)
-    replaced = applied.replaces_call_entries and applied.entries
-    done = outcome_entry(decision, CallState.DONE, {})
-    record_many(applied.entries if replaced else [sent_entry(decision), *applied.entries, done])
+    if applied.replaces_call_entries and applied.entries:
+        first, *others = applied.entries
+        entries = [replace(first, data=first.data | {"arguments": decision.arguments_view}), *others]
+    else:
+        entries = [sent_entry(decision), *applied.entries, outcome_entry(decision, CallState.DONE, {})]
+    record_many(entries)
     return Outcome("done", applied.result, call_id=decision.call.public_id)
 
 
@@ -387,12 +391,9 @@ def settle(
     if not decision.facts.recorded:
         return
     state = outcomes.state_after(decision.facts.effect_class, error)
-    salt = ""
-    if decision.call is None:
-        decision.arguments_view, salt = commitment(decision.checked.arguments)
     with transaction.atomic():
         if decision.call is None:
-            decision.call = _new_call(decision, salt, waits=False)
+            decision.call = _new_call(decision, waits=False)
             decision.call.arguments = ""
         values = outcomes.values_after(decision.call, state, result, error, check, decision.target)
         changed = Call.objects.filter(pk=decision.call.pk, state=CallState.SENDING).update(**values)
