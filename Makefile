@@ -6,7 +6,7 @@ JOBS ?= 4
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev run test test-all test-postgres lint bench smoke screenshots lock clean
+.PHONY: help setup setup-dev run test test-again test-all test-postgres lint bench smoke screenshots lock clean
 
 help: ## Say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -16,10 +16,11 @@ setup-dev: $(VENV)/installed-dev
 
 # uv where it is there, since it is quicker; else pip. Both check every hash.
 define install
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(BIN)/python --require-hashes -r $(1); \
+	@echo "Installing what $(1) locks into $(VENV)/ (one to three minutes, once) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(BIN)/python --require-hashes -r $(1); \
 	else $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(1); fi
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q $(VENV)/lib >/dev/null 2>&1 || true
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q $(VENV)/lib >/dev/null 2>&1 || true
 endef
 
 $(VENV)/installed: requirements/base.txt
@@ -68,3 +69,6 @@ lock: ## Compile requirements/*.txt from pyproject.toml (needs uv)
 
 clean: ## Remove the installed environments; var/ stays
 	rm -rf .venv .venv-*
+
+test-again: setup-dev ## Only the tests that failed in the last run, one at a time
+	$(BIN)/python -m pytest -m "not slow" --last-failed --last-failed-no-failures none

@@ -23,6 +23,7 @@ from core.logs import event
 from core.secrets import read_secret
 
 from . import governor, holds, outcomes, services, verification
+from .decision import Decision, outcome_entry, request_of, sent_entry
 from .models import Approval, ApprovalState, Call, CallState, EffectClass, VerificationState
 from .policy import ALLOW, DENY
 from .processes import dead_among, ring_after_commit
@@ -109,12 +110,12 @@ def _lease(call: Call, owner: str) -> bool:
 # -- starting -------------------------------------------------------------------------------------------------------
 
 
-def start(call_id: int, owner: str) -> governor.Decision | None:
+def start(call_id: int, owner: str) -> Decision | None:
     """Judge again and write the send marker, in one transaction. None when it may not run (any more)."""
     call = Call.objects.get(pk=call_id)
     approval = Approval.objects.select_related("call").filter(call=call).first()
     try:
-        decision = governor.judged(replace(governor.request_of(call), owner=owner))
+        decision = governor.judged(replace(request_of(call), owner=owner))
     except MeahError as error:
         _stop(call, approval, f"{error.code}: {error.message}")
         return None
@@ -133,17 +134,17 @@ def start(call_id: int, owner: str) -> governor.Decision | None:
         if decision.facts.local:
             decision.outcome = governor.apply_local(decision)
         else:
-            record_many([governor.sent_entry(decision)])
+            record_many([sent_entry(decision)])
     return decision
 
 
-def _marker(decision: governor.Decision, owner: str) -> dict[str, object]:
+def _marker(decision: Decision, owner: str) -> dict[str, object]:
     if decision.facts.local:
         return {"state": CallState.DONE, "finished_at": Now(), "owner": owner}
     return {"state": CallState.SENDING, "sending_at": Now()}
 
 
-def _changed(call: Call, approval: Approval | None, decision: governor.Decision) -> str:
+def _changed(call: Call, approval: Approval | None, decision: Decision) -> str:
     """Why a call that was approved must not run now; empty where nothing stands against it."""
     if decision.facts.pin != call.pin:
         return "the tool's pinned definition has changed since"
@@ -219,17 +220,17 @@ async def read_back_unknown(call_id: int) -> None:
     await in_db(_settle_read_back, decision, check)
 
 
-def _decision_of(call_id: int) -> governor.Decision | None:
+def _decision_of(call_id: int) -> Decision | None:
     call = Call.objects.get(pk=call_id)
     try:
-        decision = governor.judged(governor.request_of(call))
+        decision = governor.judged(request_of(call))
     except MeahError:
         return None
     decision.call = call
     return decision
 
 
-def _settle_read_back(decision: governor.Decision, check: verification.Check) -> None:
+def _settle_read_back(decision: Decision, check: verification.Check) -> None:
     """Seen is done. Not seen proves nothing: it may still arrive."""
     assert decision.call is not None
     seen = check.state == VerificationState.VERIFIED
@@ -241,4 +242,4 @@ def _settle_read_back(decision: governor.Decision, check: verification.Check) ->
             ring_after_commit()
             data = outcomes.described(None, None, check)
             state = CallState.DONE if seen else CallState.UNKNOWN
-            record_many([governor.outcome_entry(decision, state, data)])
+            record_many([outcome_entry(decision, state, data)])

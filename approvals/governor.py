@@ -7,14 +7,12 @@ is what is sent: the canonical arguments.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models.functions import Now
 
 from audit.dbthread import in_db
 from audit.services import NewEntry, commitment, record_many
@@ -24,12 +22,12 @@ from core.logs import event
 from core.tasks import in_task
 
 from . import holds, outcomes, verification
-from .models import Call, CallState, EffectClass
-from .policy import ALLOW, DENY, Subject, Verdict, judge
+from .decision import Decision, Outcome, named, new_call, outcome_entry, sent_entry
+from .models import Call, CallState
+from .policy import ALLOW, DENY, Subject, judge
 from .policy_store import current
 from .processes import ring_after_commit
-from .step_key import same_call, step_key
-from .targets import CallContext, CallRequest, Checked, Target, ToolFacts, target_of
+from .targets import CallContext, CallRequest, target_of
 
 log = logging.getLogger("meah.gate")
 
@@ -39,37 +37,6 @@ DEFAULT_TIMEOUT_S = 60.0
 LATE_ANSWER_S = 600.0
 
 _running: dict[str, asyncio.Task[Any]] = {}
-
-
-@dataclass
-class Outcome:
-    """What a door gets back: a result, or the state of a request that waits for a person."""
-
-    status: str
-    result: Any = None
-    approval: JsonObject | None = None
-    replay: bool = False
-    call_id: str = ""
-
-
-@dataclass
-class Decision:
-    """A call that was judged. `outcome` is set where nothing is left to run."""
-
-    request: CallRequest
-    target: Target
-    facts: ToolFacts
-    checked: Checked
-    text: str
-    verdict: Verdict
-    call: Call | None = None
-    arguments_view: JsonObject = field(default_factory=dict)
-    salt: str = ""
-    outcome: Outcome | None = None
-
-    @property
-    def is_read(self) -> bool:
-        return self.facts.effect_class == EffectClass.READ
 
 
 # -- doors ----------------------------------------------------------------------------------------------------------
@@ -200,7 +167,7 @@ def _open(decision: Decision, *, sync_door: bool) -> None:
             return
         if decision.verdict.effect == ALLOW and decision.is_read and not sync_door and not decision.facts.local:
             return  # one row and one entry, written with its outcome
-        decision.call = _new_call(decision, waits=decision.verdict.effect != ALLOW or sync_door)
+        decision.call = new_call(decision, waits=decision.verdict.effect != ALLOW or sync_door)
         if decision.verdict.effect != ALLOW:
             approval = holds.hold(decision.call, decision.request, decision.verdict, decision.text)
             decision.outcome = Outcome(
@@ -214,40 +181,6 @@ def _open(decision: Decision, *, sync_door: bool) -> None:
             decision.outcome = Outcome("approved", call_id=decision.call.public_id)
         else:
             record_many([sent_entry(decision)])
-
-
-def _new_call(decision: Decision, *, waits: bool) -> Call:
-    request, facts = decision.request, decision.facts
-    local_now = facts.local and decision.verdict.effect == ALLOW
-    state = CallState.DONE if local_now else CallState.HELD if waits else CallState.SENDING
-    return Call.objects.create(
-        state=state,
-        principal=request.principal,
-        server=request.server,
-        tool=request.tool,
-        effect_class=facts.effect_class,
-        door=request.door,
-        run=request.run,
-        step=request.step if not decision.is_read else "",
-        step_key=step_key(
-            principal=request.principal,
-            run=request.run,
-            step=request.step,
-            server=request.server,
-            tool=request.tool,
-            arguments=decision.text,
-        ),
-        needs_approval=decision.verdict.effect != ALLOW,
-        pin=facts.pin,
-        arguments=decision.text if not local_now else "",
-        arguments_digest=same_call(server=request.server, tool=request.tool, arguments=decision.text),
-        arguments_salt=decision.salt,
-        verdict=decision.verdict.as_dict(),
-        owner=request.owner,
-        lease_owner=request.owner if state == CallState.SENDING else "",
-        sending_at=Now() if state == CallState.SENDING else None,
-        finished_at=Now() if local_now else None,
-    )
 
 
 def apply_local(decision: Decision) -> Outcome:
@@ -393,7 +326,7 @@ def settle(
     state = outcomes.state_after(decision.facts.effect_class, error)
     with transaction.atomic():
         if decision.call is None:
-            decision.call = _new_call(decision, waits=False)
+            decision.call = new_call(decision, waits=False)
             decision.call.arguments = ""
         values = outcomes.values_after(decision.call, state, result, error, check, decision.target)
         changed = Call.objects.filter(pk=decision.call.pk, state=CallState.SENDING).update(**values)
@@ -413,48 +346,3 @@ def settle_unknown(decision: Decision, result: Any) -> None:
         if Call.objects.filter(pk=decision.call.pk, state=CallState.UNKNOWN).update(**values):
             ring_after_commit()
             record_many([outcome_entry(decision, CallState.DONE, {"late": True})])
-
-
-def sent_entry(decision: Decision) -> NewEntry:
-    data = {"verdict": decision.verdict.as_dict(), "arguments": decision.arguments_view}
-    return _entry(decision, "call.sent", data)
-
-
-def outcome_entry(decision: Decision, state: CallState, data: JsonObject) -> NewEntry:
-    return _entry(decision, f"call.{state}", data)
-
-
-def _entry(decision: Decision, kind: str, data: JsonObject) -> NewEntry:
-    assert decision.call is not None
-    return NewEntry(
-        kind,
-        principal=decision.request.principal,
-        subject=decision.call.public_id,
-        data=named(decision) | data,
-    )
-
-
-def named(decision: Decision) -> JsonObject:
-    data: JsonObject = {
-        "server": decision.request.server,
-        "tool": decision.request.tool,
-        "door": decision.request.door,
-        "class": str(decision.facts.effect_class),
-    }
-    if decision.request.step:
-        data |= {"run": decision.request.run, "step": decision.request.step}
-    return data
-
-
-def request_of(call: Call) -> CallRequest:
-    """A held call's request, from the stored arguments: exactly what was decided on."""
-    return CallRequest(
-        principal=call.principal,
-        server=call.server,
-        tool=call.tool,
-        arguments=json.loads(call.arguments),
-        door=call.door,
-        owner=call.owner,
-        run=call.run,
-        step=call.step,
-    )

@@ -58,7 +58,7 @@ class AuditedModelAdmin(ModelAdmin):
 
     def save_form(self, request: HttpRequest, form: ModelForm[Any], change: bool) -> Any:
         # Validation has already put the new values on the instance; the old ones are in the database alone.
-        before = self._stored_state(form.instance.pk) if change else None
+        before = self._state_before(form.instance) if change else None
         obj = super().save_form(request, form, change)
         setattr(obj, _BEFORE, before)
         return obj
@@ -83,6 +83,11 @@ class AuditedModelAdmin(ModelAdmin):
             news = [self._deletion(request, obj) for obj in queryset]
             super().delete_queryset(request, queryset)
             record_many(news)
+
+    def _state_before(self, obj: Any) -> State:
+        """As stored; of a page whose row only saving makes, the defaults that were in force until then."""
+        stored = self.model._base_manager.filter(pk=obj.pk).first()
+        return row_state(self.model(pk=obj.pk)) if stored is None else self.audit_state(stored)
 
     def _stored_state(self, pk: Any) -> State:
         return self.audit_state(self.model._base_manager.get(pk=pk))

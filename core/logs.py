@@ -21,6 +21,8 @@ LEVELS: Final[Mapping[str, int]] = {
     "error": logging.ERROR,
     "silent": logging.CRITICAL + 1,
 }
+# They tell every request with its whole URL, or what daphne lacks that nobody asked for.
+_CHATTY: Final = ("httpx", "httpcore", "httpx2", "httpcore2", "daphne.server", "daphne.ws_protocol")
 _MAX_STRING_CHARS: Final = 32_768
 _MAX_DEPTH: Final = 16
 _FIELDS: Final = "meah_fields"
@@ -83,6 +85,8 @@ def configure(level: str) -> None:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(LEVELS[level])
+    for chatty in _CHATTY:
+        logging.getLogger(chatty).setLevel(max(LEVELS[level], logging.WARNING))
     logging.captureWarnings(True)
 
 

@@ -75,13 +75,14 @@ class Open:
 class Connection:
     """One server's connection over time. All of it belongs to one event loop."""
 
-    def __init__(self, launch: Launch, ledger: Ledger, hooks: Hooks) -> None:
+    def __init__(self, launch: Launch, ledger: Ledger, hooks: Hooks, *, start_timeout_s: float | None = None) -> None:
         self.launch = launch
         self.tail = Tail()
         self.starts = 0
         self._told_up_to = 0
         self._ledger = ledger
         self._hooks = hooks
+        self._start_timeout_s = start_timeout_s or START_TIMEOUT_S
         self._open: Open | None = None
         self._opening: asyncio.Future[Open] | None = None
         self._owner: asyncio.Task[None] | None = None
@@ -236,12 +237,12 @@ class Connection:
         task = asyncio.ensure_future(work)
         stopped = asyncio.ensure_future(self._stop.wait())
         try:
-            await asyncio.wait([task, stopped], timeout=START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([task, stopped], timeout=self._start_timeout_s, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
             if stopped.done():
                 raise MeahError("E_UNAVAILABLE", "it was stopped while it started.")
-            raise MeahError("E_TIMEOUT", f"it did not answer within {START_TIMEOUT_S:g} s.")
+            raise MeahError("E_TIMEOUT", f"it did not answer within {self._start_timeout_s:g} s.")
         finally:
             stopped.cancel()
             await cancelled(task)

@@ -45,6 +45,7 @@ async def probe_all(
 ) -> dict[str, Probe]:
     """Start each server, list its tools, end it. `told` hears of each as it is done."""
     pool = Pool(directory=directory, home=home)
+    pool.start_timeout_s = limit_s
     gate = asyncio.Semaphore(at_once)
     await pool.start()
 

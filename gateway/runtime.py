@@ -18,7 +18,7 @@ from core.secrets import name_secrets
 from . import observations, sessions
 from .groups import refuse_loop
 from .launch import Launch
-from .models import Server
+from .models import GatewaySettings, Server
 from .sessions import Hooks, Pool, Report
 
 log = logging.getLogger("meah.gateway")
@@ -37,7 +37,7 @@ class Gateway:
     async def start(self) -> None:
         """Raises MeahError E_CONFIG where this process is a downstream server of its own."""
         refuse_loop(Path(settings.MEAH_HOME))
-        await in_db(_name_variables)
+        self.pool.start_timeout_s = await in_db(_prepare)
         await self.pool.start()
         self._reporter = asyncio.create_task(self._report(), name="gateway-reporter")
         sessions.install(self.pool)
@@ -74,7 +74,8 @@ class Gateway:
                 event(log, "report_failed", level="warn", server=report.server, exc_info=error)
 
 
-def _name_variables() -> None:
-    """What servers refer to is secret from the start, also before one of them runs here."""
+def _prepare() -> float:
+    """The time that a start may take. What servers refer to is secret from now on, before one of them runs here."""
     for server in Server.objects.all():
         name_secrets(server.launch().variables)
+    return float(GatewaySettings.load().start_timeout_s)

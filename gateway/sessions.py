@@ -23,6 +23,7 @@ class Pool:
     def __init__(self, *, directory: Path, home: Path, hooks: Hooks | None = None) -> None:
         self._directory = directory
         self._ledger = Ledger(directory, home)
+        self.start_timeout_s: float | None = None
         self._hooks = hooks or Hooks()
         self._connections: dict[str, Connection] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -52,7 +53,9 @@ class Pool:
             return known
         if known is not None:
             self.drop(launch.server)
-        made = self._connections[launch.server] = Connection(launch, self._ledger, self._hooks)
+        made = self._connections[launch.server] = Connection(
+            launch, self._ledger, self._hooks, start_timeout_s=self.start_timeout_s
+        )
         return made
 
     def drop(self, server: str) -> None:

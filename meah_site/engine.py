@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -52,13 +53,15 @@ class Engine:
         self._bell = Bell(Path(settings.MEAH_HOME), self.membership.public_id)
         self._rung = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._due = {
-            "sweep": 0.0,
-            "logins": time.monotonic() + LOGINS_EVERY_S,
-            "publish": time.monotonic() + PUBLISH_EVERY_S,
-            "schema": time.monotonic() + SCHEMA_EVERY_S,
-            "purge": time.monotonic() + FIRST_PURGE_AFTER_S,
-        }
+        self._chores = [
+            Chore("execute", self.executor.look, 0, first_after_s=0),
+            Chore("sweep", self._sweep, SWEEP_EVERY_S, first_after_s=0),
+            Chore("webhooks", self._deliver, SWEEP_EVERY_S),
+            Chore("publish", self._publish, PUBLISH_EVERY_S),
+            Chore("schema", self._look_at_schema, SCHEMA_EVERY_S),
+            Chore("logins", self._record_logins, LOGINS_EVERY_S),
+            Chore("purge", self._purge, PURGE_EVERY_S, first_after_s=FIRST_PURGE_AFTER_S),
+        ]
 
     async def start(self) -> None:
         """Raises MeahError E_CONFIG when the configuration can not be used."""
@@ -83,7 +86,8 @@ class Engine:
     async def _leave(self, reason: str) -> None:
         """The last look catches what was accepted while the pool was stopping."""
         await self.pool.cancel_all(reason)
-        asyncio.get_running_loop().remove_reader(self._bell.fileno())
+        if (bell := self._bell.fileno()) >= 0:
+            asyncio.get_running_loop().remove_reader(bell)
         self._bell.close()
         try:
             await in_db(self.membership.leave)
@@ -108,44 +112,57 @@ class Engine:
             self._rung.clear()
             changes.ring()
             await self.pool.look()
-            try:
-                await self.executor.look()
-                await self._sweep()
-            except Exception as error:
-                event(log, "engine_stumbled", level="error", exc_info=error)
+            for chore in self._chores:
+                await chore.do_if_due()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._rung.wait(), LOOK_EVERY_S)
 
     async def _sweep(self) -> None:
-        if self._is_due("sweep", SWEEP_EVERY_S):
-            for call_id in await in_db(_settle_dead):
-                in_task(executor.read_back_unknown(call_id), name="read-back")
-            await self.pool.sweep()
-            await self._deliver()
-        if self._is_due("publish", PUBLISH_EVERY_S):
-            await in_db(self._publish)
-        if self._is_due("logins", LOGINS_EVERY_S):
-            await in_db(logins.record_due)
-        if self._is_due("schema", SCHEMA_EVERY_S) and await in_db(schema_is_newer):
-            self.outdated.set()
-        if self._is_due("purge", PURGE_EVERY_S):
-            in_task(in_background(_purge), name="meah-purge")
-
-    def _is_due(self, name: str, every_s: float) -> bool:
-        if time.monotonic() < self._due[name]:
-            return False
-        self._due[name] = time.monotonic() + every_s
-        return True
+        for call_id in await in_db(_settle_dead):
+            in_task(executor.read_back_unknown(call_id), name="read-back")
+        await self.pool.sweep()
 
     async def _deliver(self) -> None:
         """Send what is due to webhooks, beside everything else."""
         if due := await in_db(webhooks.claim_due):
             in_task(_send(due), name="webhooks")
 
-    def _publish(self) -> None:
+    async def _publish(self) -> None:
         """A provider that was added since names a key variable that this process may have."""
-        effective()
-        self.membership.update()
+        await in_db(effective)
+        await in_db(self.membership.update)
+
+    async def _look_at_schema(self) -> None:
+        if await in_db(schema_is_newer):
+            self.outdated.set()
+
+    async def _record_logins(self) -> None:
+        await in_db(logins.record_due)
+
+    async def _purge(self) -> None:
+        """It may take long, and nothing waits for it."""
+        in_task(in_background(_purge_texts), name="meah-purge")
+
+
+class Chore:
+    """Something that is done again and again; one that fails is logged, and keeps no other from being done."""
+
+    def __init__(
+        self, name: str, work: Callable[[], Awaitable[None]], every_s: float, *, first_after_s: float | None = None
+    ) -> None:
+        self._name = name
+        self._work = work
+        self._every_s = every_s
+        self._due = time.monotonic() + (every_s if first_after_s is None else first_after_s)
+
+    async def do_if_due(self) -> None:
+        if time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + self._every_s
+        try:
+            await self._work()
+        except Exception as error:
+            event(log, "engine_stumbled", level="error", chore=self._name, exc_info=error)
 
 
 def _settle_dead() -> list[int]:
@@ -163,7 +180,7 @@ async def _send(due: list[Delivery]) -> None:
     await in_db(webhooks.settle, await webhooks.send(due))
 
 
-def _purge() -> None:
+def _purge_texts() -> None:
     days = effective().limits.retention_days
     housekeeping.purge_texts(older_than_days=days, principal=services.SYSTEM)
     approval_services.purge_texts(older_than_days=load_settings().result_days, principal=services.SYSTEM)

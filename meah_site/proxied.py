@@ -6,7 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from approvals.governor import Outcome, submit
+from approvals.decision import Outcome
+from approvals.governor import submit
 from approvals.policy import ALLOW, posture
 from approvals.policy_store import current
 from approvals.targets import CallContext, CallRequest

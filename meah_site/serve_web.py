@@ -36,8 +36,9 @@ def _not_bound(port: int, error: OSError) -> MeahError:
     if error.errno == errno.EADDRINUSE:
         return MeahError(
             "E_CONFIG",
-            f"Port {port} is in use by another program.",
-            hint=f"Take another one: `make run PORT={port + 1}`, or `manage.py up --port {port + 1}`.",
+            f"Port {port} is in use, by another program or by a MEAH that runs already.",
+            hint=f"Take another one: `make run PORT={port + 1}`, or `manage.py up --port {port + 1}`. "
+            "If MEAH runs already, `manage.py login_link` prints a link to it.",
         )
     return MeahError("E_CONFIG", f"Port {port} can not be used: {error.strerror}.", hint="Use a port above 1023.")
 

@@ -23,3 +23,6 @@ PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 if DATABASES["default"]["ENGINE"] == "meah_site.sqlite":
     # A file, since threads and child processes of a test must see the same database.
     DATABASES["default"]["TEST"] = {"NAME": MEAH_HOME / "test.sqlite3"}
+else:
+    # Several runs may share a server.
+    DATABASES["default"]["TEST"] = {"NAME": f"test_meah_{os.getpid()}"}

@@ -53,6 +53,10 @@ def check_provider_name(name: str) -> None:
         )
 
 
+# What MEAH or the system keeps there is nobody else's.
+NEVER_SENT = frozenset({"MEAH_SECRET_KEY", "MEAH_HOME", "DATABASE_URL", "PATH", "HOME", "USER", "SHELL"})
+
+
 def _key_variable(value: Any) -> str:
     """The name of the variable that holds a key. Never echoes: people paste the key itself here."""
     name = _text(value, limit=128)
@@ -60,6 +64,11 @@ def _key_variable(value: Any) -> str:
         raise SettingError(
             "must be the NAME of an environment variable in capitals, not a key",
             "Put the key into a variable such as MY_API_KEY (in .env) and write MY_API_KEY here.",
+        )
+    if name in NEVER_SENT:
+        raise SettingError(
+            f"must not be {name}: its value would be sent to the provider",
+            "Give the provider's key a variable of its own, such as MY_API_KEY.",
         )
     return name
 

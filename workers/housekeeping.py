@@ -41,12 +41,22 @@ def remove_workspace(worker: Worker) -> bool:
 
     Raises MeahError E_INVALID_REQUEST while it is queued or running.
     """
+    removed = finished_workspace(worker).remove()
+    forget_workspace(worker)
+    return removed
+
+
+def finished_workspace(worker: Worker) -> Workspace:
+    """The directory of a worker, to be removed. Raises MeahError E_INVALID_REQUEST while it is queued or running."""
     worker.refresh_from_db(fields=["state", "workspace"])
     refuse_active(worker)
-    removed = Workspace(workspace_root(effective()), worker.public_id).remove()
+    return Workspace(workspace_root(effective()), worker.public_id)
+
+
+def forget_workspace(worker: Worker) -> None:
+    """Its directory is gone; its row says so."""
     with transaction.atomic():
         Worker.objects.filter(pk=worker.pk).update(workspace="")
-    return removed
 
 
 def refuse_active(worker: Worker) -> None:

@@ -10,11 +10,11 @@ from workers.models import ProviderModel
 
 def forget(model: ProviderModel, *, principal: str) -> bool:
     """Send this model everything as usual again. False when nothing was learned about it."""
-    fields = sorted(str(item["field"]) for item in model.adaptations)
     with transaction.atomic():
-        learned = ProviderModel.objects.filter(pk=model.pk).exclude(adaptations=[])
-        if not learned.update(adaptations=[], learned_at=None):
+        row = ProviderModel.objects.select_for_update().filter(pk=model.pk).first()
+        if row is None or not row.adaptations:
             return False
-        data = {"model": model.name, "fields": fields}
+        ProviderModel.objects.filter(pk=row.pk).update(adaptations=[], learned_at=None)
+        data = {"model": row.name, "fields": sorted(str(item["field"]) for item in row.adaptations)}
         record("provider.adaptations_reset", principal=principal, subject=model.provider.name, data=data)
     return True

@@ -23,6 +23,7 @@ SUMMARY_FIELDS: Final = (
     "createdAt",
     "startedAt",
     "finishedAt",
+    "purgedAt",
     "durationMs",
     "contextTruncated",
     "droppedContext",
@@ -38,7 +39,10 @@ USAGE_FIELDS: Final = ("inputTokens", "outputTokens", "reasoningTokens")
 def worker_object(
     worker: Worker, *, offset: int = 0, limit: int = MAX_PAGE_CHARS, transcript: bool = False
 ) -> JsonObject:
-    """The whole worker, with at most `limit` characters of its result from `offset`; what is unknown is None."""
+    """The whole worker, with at most `limit` characters of its result from `offset`; what is unknown is None.
+
+    Once its texts were purged (`purgedAt`) there is no result.
+    """
     data = worker_summary(worker) | {"result": _result(worker, offset, limit)}
     if transcript:
         data["transcript"] = worker.transcript
@@ -59,6 +63,7 @@ def worker_summary(worker: Worker) -> JsonObject:
         "createdAt": _time(worker.created_at),
         "startedAt": _time(worker.started_at),
         "finishedAt": _time(worker.finished_at),
+        "purgedAt": _time(worker.purged_at),
         "durationMs": worker.duration_ms,
         "contextTruncated": worker.context_truncated,
         "droppedContext": worker.dropped_context,
@@ -93,6 +98,8 @@ def cost_text(cost: Decimal | None) -> str | None:
 
 
 def _result(worker: Worker, offset: int, limit: int) -> JsonObject | None:
+    if worker.purged_at is not None:
+        return None
     if worker.state != WorkerState.SUCCEEDED and not worker.result:
         return None
     end = offset + limit

@@ -143,6 +143,7 @@ def _refuse_commands(task: TaskIn) -> None:
         raise MeahError(
             "E_PERMISSION",
             f"commands are refused under permissionProfile {task.permission_profile!r}.",
-            hint="Commands need both permissionProfile: workspace-exec and terminal.enabled in the configuration.",
+            hint="Commands need both permissionProfile: workspace-exec and terminal.enabled in the configuration; "
+            "this version has no sandbox yet and refuses workspace-exec, so run commands yourself.",
             reason="commands_refused",
         )

@@ -90,6 +90,11 @@ def build(
     )
 
 
+def least_chars(*, task: str, constraints: Sequence[str], expected_output: str) -> int:
+    """What the budget must hold at the least: with this much the prompt has no context and is not refused."""
+    return sum(map(len, _instructions(task, constraints, expected_output)))
+
+
 def _instructions(task: str, constraints: Sequence[str], expected_output: str) -> Iterator[str]:
     yield f"# Task\n\n{task.strip()}"
     rules = [rule.strip() for rule in constraints if rule.strip()]

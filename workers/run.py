@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from typing import Final
 
 from audit.dbthread import in_db
 from core.errors import JsonObject, MeahError
 from core.logs import event
-from core.redaction import StreamRedactor, redact, redact_value
+from core.redaction import StreamRedactor
 from core.tasks import in_task
 from workers import services
 from workers.config import effective
@@ -19,7 +20,7 @@ from workers.context_files import context_paths
 from workers.endpoints import provider_for
 from workers.housekeeping import workspace_root
 from workers.models import PermissionProfile, Worker, WorkerState
-from workers.prompt import ContextItem, Prompt, build
+from workers.prompt import ContextItem, Prompt, build, least_chars
 from workers.providers.base import Adaptation, Completion, CompletionRequest, ProviderFailure, RetryPolicy
 from workers.roles import system_prompt
 from workers.routing import Config, Price, ProviderConfig
@@ -33,6 +34,14 @@ PARTIAL_EVERY_S: Final = 0.5
 DEADLINE_GRACE_S: Final = 2.0
 # While the database refuses the end of a worker it is tried again; after that the pool's sweep says that it is lost.
 WRITE_AGAIN_AFTER_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+# So much is redacted at a time, in a thread: the loop goes on meanwhile, and a cancel comes in between.
+SLICE_CHARS: Final = 16_384
+# How long the redaction of the part that came before a failure may take.
+FAILURE_WITHIN_S: Final = 10.0
+NO_LIMIT: Final = 2**53
+# What a growing text is looked at between two showings. Longer than what is shown by more than any secret is long.
+FLOOD_MARGIN_CHARS: Final = 65_536
+MAX_NEW_BYTES: Final = services.MAX_PARTIAL_BYTES + 4 * FLOOD_MARGIN_CHARS
 
 
 class WorkerRun:
@@ -46,6 +55,7 @@ class WorkerRun:
         self._prompt: Prompt | None = None
         self._asking: asyncio.Task[Outcome] | None = None
         self._cancelled = False
+        self._asked = False
         self.task = in_task(self._run(), name=f"worker-{worker.public_id}")
 
     def cancel(self) -> None:
@@ -74,7 +84,7 @@ class WorkerRun:
         except TimeoutError:
             return Outcome(WorkerState.TIMED_OUT, error=MeahError("E_TIMEOUT"))
         except MeahError as error:
-            return self._failure(error)
+            return await self._failure(error)
         except Exception as error:
             event(log, "worker_failed_inside", level="error", worker=self.worker.public_id, exc_info=error)
             inside = MeahError("E_UNAVAILABLE", "MEAH itself failed here; its log says more.", retryable=False)
@@ -84,7 +94,7 @@ class WorkerRun:
         workspace = self._open_workspace()
         self._prompt = self._build_prompt()
         completion = await self._complete(self._prompt)
-        text, cut = self._stored(completion.text)
+        text, cut = await self._stored(completion.text)
         outcome = Outcome(
             WorkerState.SUCCEEDED,
             text=text,
@@ -92,26 +102,28 @@ class WorkerRun:
             completion=completion,
             usage=completion.usage,
             price=self._price(),
-            transcript=self._transcript(completion.text),
+            transcript=await self._transcript(text),
             notes=list(completion.notes),
         )
         if workspace is not None and self._writes_result:
             try:
-                workspace.write(RESULT_NAME, redact(completion.text))
+                workspace.write(RESULT_NAME, text)
             except MeahError as error:
                 # The answer is paid for: it stays, and the error says what is missing.
                 outcome.state, outcome.error = WorkerState.FAILED, error
         return outcome
 
-    def _failure(self, error: MeahError) -> Outcome:
+    async def _failure(self, error: MeahError) -> Outcome:
         """A cut answer keeps the part that came, so that a person can see how far it got."""
         state = WorkerState.TIMED_OUT if error.code == "E_TIMEOUT" else WorkerState.FAILED
         outcome = Outcome(state, error=error)
         if isinstance(error, ProviderFailure):
             outcome.usage, outcome.price = error.usage, self._price()
-            outcome.text, _ = self._stored(error.partial_text)
-            outcome.text_truncated = bool(outcome.text)
-            outcome.transcript = self._transcript(error.partial_text)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FAILURE_WITHIN_S):
+                    outcome.text, _ = await self._stored(error.partial_text)
+                    outcome.text_truncated = bool(outcome.text)
+                    outcome.transcript = await self._transcript(outcome.text)
         return outcome
 
     # -- workspace and prompt ---------------------------------------------------------------------------------------
@@ -145,8 +157,16 @@ class WorkerRun:
             context=self._items,
             constraints=worker.constraints,
             expected_output=worker.expected_output,
-            max_context_chars=self._config.limits.max_context_chars,
+            max_context_chars=self._room(),
         )
+
+    def _room(self) -> int:
+        """What was accepted is sent, whatever the limit is by now; only a context that was cut already may shrink."""
+        worker = self.worker
+        if not worker.context_truncated:
+            return NO_LIMIT
+        least = least_chars(task=worker.task, constraints=worker.constraints, expected_output=worker.expected_output)
+        return max(self._config.limits.max_context_chars, least)
 
     # -- provider ---------------------------------------------------------------------------------------------------
 
@@ -154,6 +174,7 @@ class WorkerRun:
         worker, limits = self.worker, self._config.limits
         provider = provider_for(self._provider())
         partial = Partial(worker.public_id)
+        self._asked = True
         try:
             completion = await provider.complete(
                 CompletionRequest(worker.model, prompt.messages, worker.max_output_tokens, worker.temperature),
@@ -192,20 +213,22 @@ class WorkerRun:
 
     # -- result -----------------------------------------------------------------------------------------------------
 
-    def _stored(self, text: str) -> tuple[str, bool]:
-        """Redacted first, cut second: half a key would pass the redaction."""
-        clean = redact(text)
+    async def _stored(self, text: str) -> tuple[str, bool]:
+        """What is kept of an answer, and whether that is not all. Redacted first, cut second: half a key would pass."""
         limit = self._config.limits.max_result_chars
-        return clean[:limit], len(clean) > limit
+        clean, whole = await redacted(text, at_most_chars=limit)
+        return clean, not whole
 
-    def _transcript(self, answer: str) -> JsonObject | None:
+    async def _transcript(self, answer: str) -> JsonObject | None:
+        """`answer` is redacted already."""
         if not self._config.limits.retain_transcripts or self._prompt is None:
             return None
-        transcript: JsonObject = redact_value({"messages": self._prompt.messages, "answer": answer})
-        return transcript
+        messages = [message | {"content": (await redacted(message["content"]))[0]} for message in self._prompt.messages]
+        return {"messages": messages, "answer": answer}
 
     async def _write(self, outcome: Outcome) -> None:
-        outcome.workspace = self._leave_workspace(outcome)
+        outcome.sent = self._prompt if self._asked else None
+        outcome.workspace = await self._leave_workspace(outcome)
         for wait_s in (*WRITE_AGAIN_AFTER_S, None):
             try:
                 await in_db(services.finish, self.worker, outcome)
@@ -215,31 +238,69 @@ class WorkerRun:
             if wait_s is not None:
                 await asyncio.sleep(wait_s)
 
-    def _leave_workspace(self, outcome: Outcome) -> str:
+    async def _leave_workspace(self, outcome: Outcome) -> str:
         """Remove it where the settings say so. Its name while it is there, else an empty string."""
         if not self._workspace.exists():
             return ""
         if self._config.limits.cleanup_workspace_on_finish:
             try:
-                self._workspace.remove()
+                outcome.workspace_removed = await asyncio.to_thread(self._workspace.remove)
                 return ""
             except MeahError as error:
                 outcome.notes.append(f"The workspace could not be removed: {error.message}")
         return self.worker.public_id
 
 
+async def redacted(text: str, *, at_most_chars: int = NO_LIMIT) -> tuple[str, bool]:
+    """The first characters of the redacted text, and whether that is the whole of it.
+
+    Slice by slice in a thread, and no further than is wanted: however long the text is, the loop goes on. NUL, which
+    PostgreSQL does not store, becomes a replacement character.
+    """
+    redactor = StreamRedactor()
+    pieces: list[str] = []
+    length = 0
+    for start in range(0, len(text), SLICE_CHARS):
+        pieces.append(await asyncio.to_thread(redactor.feed, text[start : start + SLICE_CHARS]))
+        length += len(pieces[-1])
+        if length > at_most_chars:
+            break
+    else:
+        pieces.append(await asyncio.to_thread(redactor.flush))
+    clean = "".join(pieces).replace("\0", "\ufffd")
+    return clean[:at_most_chars], len(clean) <= at_most_chars
+
+
 class Partial:
-    """Shows the text of a running worker in its row, at most twice a second."""
+    """Shows the text of a running worker in its row, at most twice a second.
+
+    What came since is redacted when it is shown, in a thread. Of a flood only the end is looked at.
+    """
 
     def __init__(self, public_id: str) -> None:
         self._public_id = public_id
-        self._redactor = StreamRedactor()
-        self._text = ""
         self._shown_at = time.monotonic()
         self._task: asyncio.Task[None] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._redactor = StreamRedactor()
+        self._text = ""
+        self._new: deque[str] = deque()
+        self._new_bytes = 0
+        self._flooded = False
 
     def add(self, piece: str) -> None:
-        self._text = (self._text + self._redactor.feed(piece))[-services.MAX_PARTIAL_CHARS :]
+        """Take the next piece of the answer; an empty one says that a new attempt begins, from nothing."""
+        if not piece:
+            self._begin()
+        if len(piece) > MAX_NEW_BYTES:
+            piece, self._flooded = piece[-MAX_NEW_BYTES:], True
+        self._new.append(piece)
+        self._new_bytes += size_of(piece)
+        while self._new_bytes > MAX_NEW_BYTES and len(self._new) > 1:
+            self._new_bytes -= size_of(self._new.popleft())
+            self._flooded = True
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._show())
 
@@ -249,7 +310,32 @@ class Partial:
 
     async def _show(self) -> None:
         await asyncio.sleep(max(0.0, self._shown_at + PARTIAL_EVERY_S - time.monotonic()))
-        self._shown_at = time.monotonic()
         # Whether people see it grow is no matter of the worker's.
         with contextlib.suppress(Exception):
+            await self._take()
             await in_db(services.update_partial, self._public_id, self._text)
+        self._shown_at = time.monotonic()
+
+    async def _take(self) -> None:
+        """Add what is new to what is shown."""
+        new, flooded = "".join(self._new), self._flooded
+        self._new.clear()
+        self._new_bytes, self._flooded = 0, False
+        if flooded:
+            self._redactor, self._text = StreamRedactor(), ""
+        redactor = self._redactor
+        clean = await asyncio.to_thread(_fed, redactor, new)
+        if redactor is self._redactor:
+            # After a gap the beginning may be the second half of a key.
+            clean = clean[FLOOD_MARGIN_CHARS:] if flooded else clean
+            self._text = services.last_bytes(self._text + clean)
+
+
+def _fed(redactor: StreamRedactor, text: str) -> str:
+    """In slices, so that no single search keeps the loop waiting."""
+    slices = range(0, len(text), SLICE_CHARS)
+    return "".join(redactor.feed(text[start : start + SLICE_CHARS]) for start in slices).replace("\0", "\ufffd")
+
+
+def size_of(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))

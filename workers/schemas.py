@@ -181,6 +181,7 @@ class CleanupIn(Arguments):
 
 def parse(schema: type[ArgumentsT], arguments: Any) -> ArgumentsT:
     """The arguments as the schema's object. Raises MeahError E_INVALID_REQUEST naming every field that is wrong."""
+    _refuse_nul(arguments)
     try:
         return schema.model_validate(arguments, by_alias=True, by_name=False)
     except ValidationError as error:
@@ -193,6 +194,32 @@ def parse(schema: type[ArgumentsT], arguments: Any) -> ArgumentsT:
             hint="Correct the named fields; the tool's inputSchema says what each accepts.",
             reason="arguments",
         ) from error
+
+
+def _refuse_nul(arguments: Any) -> None:
+    """PostgreSQL stores no NUL, and no text needs one: refused everywhere, whatever the database is."""
+    if path := _path_of_nul(arguments):
+        raise MeahError(
+            "E_INVALID_REQUEST",
+            f"Invalid arguments: {visible(path)[:200]}: holds the character NUL (U+0000).",
+            hint="Send text without NUL; a binary file is no context.",
+            reason="arguments",
+        )
+
+
+def _path_of_nul(value: Any, path: str = "") -> str:
+    """Where the first one is, as a dotted path; an empty string when there is none."""
+    if isinstance(value, str):
+        return (path or "arguments") if "\0" in value else ""
+    parts: list[tuple[Any, Any]]
+    if isinstance(value, dict):
+        parts = list(value.items())
+    elif isinstance(value, list):
+        parts = list(enumerate(value))
+    else:
+        return ""
+    found = (_path_of_nul(item, f"{path}.{name}" if path else str(name)) for name, item in parts)
+    return next(filter(None, found), "")
 
 
 def _problem(item: Any) -> str:

@@ -19,13 +19,14 @@ from approvals.services import is_halted
 from audit.services import NewEntry, record, record_many
 from core.errors import JsonObject, MeahError
 from core.redaction import redact_value
-from workers.models import Provider, ProviderModel, Worker, WorkerState
+from workers.models import PermissionProfile, Provider, ProviderModel, Worker, WorkerState
 from workers.objects import cost_text
 from workers.preparation import Prepared
+from workers.prompt import Prompt
 from workers.providers.base import Adaptation, Completion, Usage
 from workers.routing import Price
 
-MAX_PARTIAL_CHARS: Final = 65_536
+MAX_PARTIAL_BYTES: Final = 65_536
 SYSTEM: Final = "system"
 # Left out of every query that does not show them.
 LONG_COLUMNS: Final = ("task", "context", "result", "partial", "transcript")
@@ -33,7 +34,7 @@ LONG_COLUMNS: Final = ("task", "context", "result", "partial", "transcript")
 
 @dataclass
 class Outcome:
-    """How a worker ended, as its runner knows it. `text` is redacted and cut already.
+    """How a worker ended, as its runner knows it. `text` is redacted and cut already, `sent` the prompt, if one was.
 
     A cancelled one needs no error: it is made from the reason in the row.
     """
@@ -46,7 +47,9 @@ class Outcome:
     usage: Usage | None = None
     price: Price | None = None
     transcript: JsonObject | None = None
+    sent: Prompt | None = None
     workspace: str = ""
+    workspace_removed: bool = False
     notes: list[str] = field(default_factory=list)
 
 
@@ -129,9 +132,11 @@ def start_next(owner: str) -> Worker | None:
     if is_halted():
         return None
     for worker in Worker.objects.queued_for(owner).defer(*LONG_COLUMNS)[:8]:
+        # Said before there is one: should this process die, whatever it made can be found and removed.
+        workspace = "" if worker.permission_profile == PermissionProfile.NONE else worker.public_id
         with transaction.atomic():
             claimed = Worker.objects.filter(pk=worker.pk, state=WorkerState.QUEUED).update(
-                state=WorkerState.RUNNING, started_at=Now()
+                state=WorkerState.RUNNING, started_at=Now(), workspace=workspace
             )
             if claimed:
                 ring_after_commit()
@@ -141,10 +146,15 @@ def start_next(owner: str) -> Worker | None:
     return None
 
 
+def last_bytes(text: str, max_bytes: int = MAX_PARTIAL_BYTES) -> str:
+    """The end of the text that fits, in whole characters."""
+    return text.encode("utf-8", "surrogatepass")[-max_bytes:].decode("utf-8", "ignore")
+
+
 def update_partial(public_id: str, text: str) -> None:
-    """Show what a running worker has answered so far: its last 64 KiB, redacted by the caller, unaudited."""
+    """Show what a running worker has answered so far: its last 64 KiB, redacted by the caller."""
     with transaction.atomic():
-        Worker.objects.filter(public_id=public_id, state=WorkerState.RUNNING).update(partial=text[-MAX_PARTIAL_CHARS:])
+        Worker.objects.filter(public_id=public_id, state=WorkerState.RUNNING).update(partial=last_bytes(text))
         ring_after_commit()
 
 
@@ -178,9 +188,17 @@ def _outcome_values(outcome: Outcome) -> dict[str, Any]:
         "notes": outcome.notes,
         "cost": cost,
         "currency": outcome.price.currency if outcome.price and cost is not None else "",
+        **_sent_values(outcome.sent),
         **_usage_values(outcome.usage),
         **_completion_values(outcome.completion),
     }
+
+
+def _sent_values(sent: Prompt | None) -> dict[str, Any]:
+    """The limits may have changed since the worker was accepted: what counts is what was sent."""
+    if sent is None:
+        return {}
+    return {"context_truncated": sent.context_truncated, "dropped_context": list(sent.dropped_context)}
 
 
 def _usage_values(usage: Usage | None) -> dict[str, Any]:
@@ -227,7 +245,11 @@ def _finished_entry(worker: Worker, outcome: Outcome, values: dict[str, Any]) ->
         "outputTokens": values["output_tokens"],
         "cost": cost_text(values["cost"]),
         "currency": values["currency"] or None,
+        "workspaceRemoved": outcome.workspace_removed,
     }
+    if outcome.sent is not None:
+        data["contextTruncated"] = outcome.sent.context_truncated
+        data["contextDropped"] = len(outcome.sent.dropped_context)
     if outcome.error is not None:
         data["error"] = outcome.error.code
         if outcome.error.reason:
@@ -241,7 +263,8 @@ def _finished_entry(worker: Worker, outcome: Outcome, values: dict[str, Any]) ->
 def request_cancel(worker: Worker, *, principal: str, reason: str = "") -> list[NewEntry]:
     """Inside the caller's transaction: end a queued worker at once, order a running one to stop.
 
-    Returns what is to be recorded; nothing for a finished worker, so that a repeat changes nothing.
+    Returns what is to be recorded: without the reason, which is the caller's text, and nothing for a finished worker,
+    so that a repeat changes nothing.
     """
     ended = Worker.objects.filter(pk=worker.pk, state=WorkerState.QUEUED).update(
         state=WorkerState.CANCELLED,
@@ -256,7 +279,7 @@ def request_cancel(worker: Worker, *, principal: str, reason: str = "") -> list[
     if not ordered:
         return []
     ring_after_commit()
-    entries = [_entry("worker.cancel_requested", worker, principal, {"reason": reason} if reason else {})]
+    entries = [_entry("worker.cancel_requested", worker, principal, {})]
     if ended:
         entries.append(
             _entry(
@@ -349,16 +372,20 @@ def learned_adaptations(provider: str, model: str) -> list[Adaptation]:
 
 def learn(provider: str, model: str, adaptations: list[Adaptation]) -> None:
     """Remember what a model made the client change, with the answer that taught it."""
+    learned = [
+        {"field": item.field, "action": item.action, "value": item.value, "evidence": item.evidence}
+        for item in adaptations
+    ]
+    fields = {str(item["field"]) for item in learned}
     with transaction.atomic():
-        row, _ = ProviderModel.objects.get_or_create(
-            provider=Provider.objects.get_or_create(name=provider)[0], name=model, defaults={"listed": False}
-        )
-        learned = [
-            {"field": item.field, "action": item.action, "value": item.value, "evidence": item.evidence}
-            for item in adaptations
-        ]
-        fields = {str(item["field"]) for item in learned}
-        row.adaptations = [item for item in row.adaptations if item["field"] not in fields] + learned
-        ProviderModel.objects.filter(pk=row.pk).update(adaptations=row.adaptations, learned_at=Now())
-        data = {"model": model, "fields": sorted(fields)}
-        record_many([NewEntry("provider.adapted", principal=SYSTEM, subject=provider, data=data)])
+        owner, is_new = Provider.objects.get_or_create(name=provider)
+        ProviderModel.objects.get_or_create(provider=owner, name=model, defaults={"listed": False})
+        row = ProviderModel.objects.select_for_update().get(provider=owner, name=model)
+        kept = [item for item in row.adaptations if item["field"] not in fields]
+        ProviderModel.objects.filter(pk=row.pk).update(adaptations=kept + learned, learned_at=Now())
+        entries = [_provider_entry("added", provider, {"because": "adapted", "model": model})] if is_new else []
+        record_many([*entries, _provider_entry("adapted", provider, {"model": model, "fields": sorted(fields)})])
+
+
+def _provider_entry(verb: str, provider: str, data: JsonObject) -> NewEntry:
+    return NewEntry(f"provider.{verb}", principal=SYSTEM, subject=provider, data=data)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -17,6 +19,7 @@ from audit.services import NewEntry
 from core.errors import JsonObject, MeahError
 from core.redaction import redact_value
 from core.secrets import read_secret
+from core.tasks import in_task
 from workers import housekeeping, services
 from workers.config import effective
 from workers.models import Worker, WorkerState
@@ -129,6 +132,9 @@ class WorkersTarget:
     def check(self, request: CallRequest) -> Checked:
         """Defaults are made explicit, so that a rule can speak of them and a person sees them."""
         entry = self._find(request.tool)
+        # Reading the configuration makes its key variables known; where it is wrong, starting a worker says so.
+        with contextlib.suppress(MeahError):
+            effective()
         refuse_secrets(request.arguments)
         arguments = parse(entry.schema, request.arguments)
         return Checked(arguments.model_dump(by_alias=True, exclude_none=True), entry.prepare(arguments))
@@ -141,7 +147,8 @@ class WorkersTarget:
         return applied
 
     async def run(self, request: CallRequest, checked: Checked, context: CallContext) -> Any:
-        return await in_db(_clean_up_now, checked.value.arguments)
+        # What is being deleted is deleted, and its row says so, whether or not the caller still waits.
+        return await asyncio.shield(in_task(_clean_up_now(checked.value.arguments), name="clean-up"))
 
     def store(self, result: Any) -> Any:
         """Of workers only their ids are kept with the call: the workers keep everything else."""
@@ -345,7 +352,10 @@ def _clean_up(request: CallRequest, ready: Ready, call: Call | None, verdict: Ve
     raise NotImplementedError("files are deleted outside of the transaction, by `run`")
 
 
-def _clean_up_now(arguments: CleanupIn) -> JsonObject:
-    worker = services.get(arguments.worker_id)
-    removed = housekeeping.remove_workspace(worker)
+async def _clean_up_now(arguments: CleanupIn) -> JsonObject:
+    """Deleting takes as long as the disk likes: not on the gate's only database thread."""
+    worker = await in_db(services.get, arguments.worker_id)
+    workspace = await in_db(housekeeping.finished_workspace, worker)
+    removed = await asyncio.to_thread(workspace.remove)
+    await in_db(housekeeping.forget_workspace, worker)
     return {"workerId": worker.public_id, "removed": removed}

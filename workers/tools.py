@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from approvals.governor import Outcome, submit
+from approvals.decision import Outcome
+from approvals.governor import submit
 from approvals.targets import CallRequest
 from approvals.tool import Caller, Handler, Tool
 from audit.dbthread import in_db
 from core.errors import JsonObject, MeahError
+from core.logs import event
 from core.tasks import in_task
 from workers import services
 from workers.models import Worker, WorkerState
@@ -32,6 +35,8 @@ from workers.schemas import (
     input_schema,
 )
 from workers.target import SERVER, Cancelling, DryRun, Started
+
+log = logging.getLogger("meah.workers")
 
 PROGRESS_EVERY_S: Final = 10.0
 GRACE_MS: Final = 5_000
@@ -117,7 +122,7 @@ class WorkerTools:
         A call that is taken back meanwhile takes its workers with it.
         """
         self.pool.check_open()
-        submitting = in_task(_submit(tool, arguments, caller), name=f"start-{tool}")
+        submitting = _submitting(tool, arguments, caller)
         try:
             outcome = await asyncio.shield(submitting)
         except asyncio.CancelledError:
@@ -167,20 +172,24 @@ class WorkerTools:
         await self.pool.look()
 
 
-async def _submit(tool: str, arguments: JsonObject, caller: Caller) -> Outcome:
-    return await submit(
-        CallRequest(
-            principal=caller.principal,
-            server=SERVER,
-            tool=tool,
-            arguments=arguments,
-            door="mcp",
-            owner=caller.owner,
-            run=caller.run,
-            step=caller.step,
-            user_id=caller.user_id,
-        )
+def _submitting(tool: str, arguments: JsonObject, caller: Caller) -> asyncio.Task[Outcome]:
+    request = CallRequest(
+        principal=caller.principal,
+        server=SERVER,
+        tool=tool,
+        arguments=arguments,
+        door="mcp",
+        owner=caller.owner,
+        run=caller.run,
+        step=caller.step,
+        user_id=caller.user_id,
     )
+    return in_task(submit(request), name=f"submit-{tool}")
+
+
+async def _submit(tool: str, arguments: JsonObject, caller: Caller) -> Outcome:
+    """Through the gate. What was begun there is done, and recorded as done, whether or not the client still waits."""
+    return await asyncio.shield(_submitting(tool, arguments, caller))
 
 
 async def _data(tool: str, arguments: JsonObject, caller: Caller) -> JsonObject:
@@ -228,7 +237,12 @@ async def _heartbeat(started: Started, caller: Caller) -> None:
     names = ", ".join(started.public_ids)
     while True:
         await asyncio.sleep(PROGRESS_EVERY_S)
-        states = await in_db(_states, started.public_ids)
+        try:
+            states = await in_db(_states, started.public_ids)
+        except Exception as error:
+            # The next beat may fare better.
+            event(log, "heartbeat_missed", level="warn", exc_info=error)
+            continue
         await caller.progress(f"{names}: {states}, {round(time.monotonic() - begun)} s")
 
 

@@ -14,6 +14,7 @@ def sabotage() -> None:
     """An approved call is claimed again and again: neither the lease nor the send marker is conditional any more."""
     from approvals import executor as module
     from approvals import governor
+    from approvals.decision import request_of
     from approvals.models import Call
 
     executor: Any = module
@@ -25,7 +26,7 @@ def sabotage() -> None:
         call = Call.objects.get(pk=call_id)
         if not call.arguments:
             return None
-        decision = governor.judged(governor.request_of(call))
+        decision = governor.judged(request_of(call))
         decision.call = call
         Call.objects.filter(pk=call_id).update(state="sending", lease_owner=owner)
         return decision

@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from django.db import OperationalError
 from django.db.backends.sqlite3 import base
 
 
@@ -62,4 +63,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
         name: Any = self.settings_dict["NAME"]
         if self.is_in_memory_db():
             return None
-        return os.open(Path(name).with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        path = Path(name).with_suffix(".lock")
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise OperationalError(f"{path} can not be opened: {error.strerror}") from error

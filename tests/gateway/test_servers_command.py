@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from django.core.management import call_command
 
 from approvals import tokens
 from audit.models import Entry
-from gateway.models import Server, Tool
+from gateway.models import GatewaySettings, Server, Tool
 from tests.gateway.support import RAW
 
 OBJECT = {"type": "object"}
@@ -86,6 +87,15 @@ def test_a_second_import_pins_nothing_new_by_itself(home: Any, tmp_path: Path) -
     out, _, _ = servers("import", config, "--yes")
     assert "changed, to be accepted" in out
     assert Tool.objects.get().pin_state == "quarantined"
+
+
+def test_an_import_waits_as_long_and_starts_as_many_as_is_set(home: Any, tmp_path: Path) -> None:
+    GatewaySettings.objects.create(pk=1, start_timeout_s=1, starts_at_once=2)
+    silent = {f"silent{number}": entry("--silent") for number in range(4)}
+    begun = time.monotonic()
+    out, _, status = servers("import", write(tmp_path / "a.mcp.json", **silent))
+    assert status == 1 and out.count("not started") == 4
+    assert 2 <= time.monotonic() - begun < 20, "two at a time, a second each"
 
 
 def test_bare_names_that_collide_are_refused(home: Any, tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ def test_a_route_that_can_not_work_is_refused(admin_client: Client, given: dict[
     ProviderModel.objects.create(provider=glm, name="listed")
     assert told in posted(admin_client, CODER, **given)
     assert effective().route("coder").provider == ""
+    assert not RoleRoute.objects.exists() and not Entry.objects.filter(kind__startswith="route.").exists()
 
 
 def test_a_route_of_the_environment_is_read_only_and_names_its_variable(
@@ -143,6 +144,7 @@ def test_a_limit_out_of_its_range_is_refused(admin_client: Client, given: dict[s
     assert told in posted(admin_client, LIMITS, **(LIMIT_VALUES | given))
     assert effective().limits.max_concurrent == 4
     assert effective().terminal.allowlist == ()
+    assert not WorkerSettings.objects.exists() and not Entry.objects.filter(kind__startswith="limits.").exists()
 
 
 def test_a_limit_of_the_environment_is_read_only_and_names_its_variable(

@@ -15,6 +15,7 @@ from django.utils import timezone
 from approvals.models import Call, Process
 from audit.models import Entry
 from tests.rows import SHOWN_SPOOF, SPOOF, living_console, make_worker, page, posted, staff_client
+from workers import services
 from workers.config import effective
 from workers.housekeeping import workspace_root
 from workers.models import Worker, WorkerState
@@ -381,3 +382,17 @@ def test_cleaning_up_under_a_running_worker_is_refused_with_the_way_out(home: An
     client = staff_client("workers.view_worker", "workers.change_worker")
     worker = make_worker(state="running", workspace="w", started_at=timezone.now())
     assert "Cancel it first" in posted(client, detail(worker, "clean-up/"))
+
+
+def test_the_workspace_of_a_worker_whose_process_died_is_cleaned_up_here(home: Any) -> None:
+    client = staff_client("workers.view_worker", "workers.change_worker")
+    worker = make_worker(state="queued", owner="p_dead")
+    assert services.start_next("p_dead") == worker
+    workspace = Workspace(workspace_root(effective()), worker.public_id)
+    workspace.create()
+    assert services.settle_orphans() == 1
+    assert 'id="clean-button"' in page(client, detail(worker))
+    chosen = {"action": "clean_up_selected", "_selected_action": str(worker.pk), "post": "yes"}
+    assert "is removed" in posted(client, LIST, **chosen)
+    assert not workspace.exists()
+    assert ", removed" in page(client, detail(worker))

@@ -104,7 +104,7 @@ def test_context_over_the_budget_is_cut_and_the_record_says_so() -> None:
     assert caught.value.code == "E_CONTEXT_LIMIT"
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "C:\\x", "a/../../b", "NUL", "a\x00b"])
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "C:\\x", "a/../../b", "NUL", "a\x07b"])
 def test_a_context_name_that_leads_out_is_refused_where_files_are_made(name: str) -> None:
     items = [{"name": name, "content": "x"}]
     with pytest.raises(MeahError) as caught:

@@ -13,7 +13,9 @@ import pytest
 from django.utils import timezone
 
 from audit.dbthread import in_db
+from audit.models import Entry
 from core.errors import MeahError
+from core.redaction import StreamRedactor
 from core.secrets import name_secrets
 from tests.conftest import Home
 from tests.fake_provider import FakeProvider, chat, json_reply, stream_reply, usage
@@ -21,6 +23,7 @@ from tests.rows import make_worker
 from workers import run as run_module
 from workers import services
 from workers.models import Provider, ProviderModel, Worker, WorkerSettings
+from workers.providers.base import Completion, ProviderFailure
 from workers.run import WorkerRun
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -245,7 +248,7 @@ def test_what_the_model_taught_is_remembered_for_the_next(run: Any, fake: FakePr
 
 
 def test_a_lesson_is_kept_of_a_failure_too(run: Any, fake: FakeProvider, monkeypatch: pytest.MonkeyPatch) -> None:
-    from workers.providers.base import Adaptation, ProviderFailure
+    from workers.providers.base import Adaptation
 
     lesson = Adaptation("temperature", "drop", None, "not supported")
 
@@ -282,3 +285,151 @@ def test_people_see_the_text_grow_and_no_key_in_it(run: Any, monkeypatch: pytest
     assert not any("correct-horse" in text for text in seen)
     worker.refresh_from_db()
     assert worker.partial == "" and "[redacted:" in worker.result
+
+
+class Scripted:
+    """A provider that does what the test says, in this process and without a network."""
+
+    def __init__(self, answer: Any) -> None:
+        self.complete = answer
+
+    async def aclose(self) -> None:
+        pass
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    monkeypatch.setattr(run_module, "provider_for", lambda _: Scripted(answer))
+
+
+CODE = "The quick brown fox. def f(x): return token = 1\n"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_very_long_answer_holds_up_nobody_else(
+    home: Home, run: Any, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    text = CODE * (4_000_000 // len(CODE))
+
+    async def talkative(*_: Any, on_text: Any, **__: Any) -> Completion:
+        on_text(text)
+        await asyncio.sleep(0.2)
+        if fails:
+            raise ProviderFailure("E_NETWORK", partial_text=text)
+        return Completion(text=text)
+
+    async def main() -> float:
+        work = WorkerRun(worker, time.monotonic() + 60)
+        longest, before = 0.0, time.monotonic()
+        while not work.task.done():
+            await asyncio.sleep(0.01)
+            longest, before = max(longest, time.monotonic() - before), time.monotonic()
+        return longest
+
+    settings(retain_transcripts=True)
+    monkeypatch.setattr(run_module, "PARTIAL_EVERY_S", 0.05)
+    scripted(monkeypatch, talkative)
+    worker = running(permission_profile="workspace-write")
+    assert run(main()) < 0.5
+    worker.refresh_from_db()
+    assert worker.result == text[:100_000] and worker.result_truncated
+    assert worker.transcript["answer"] == worker.result
+    if not fails:
+        assert (home.path / "workspaces" / worker.public_id / "result.md").read_text() == worker.result
+
+
+@pytest.mark.parametrize(("cancel_after_s", "state"), [(1.0, "cancelled"), (None, "timed_out")])
+def test_redacting_an_answer_can_be_ended(
+    run: Any, monkeypatch: pytest.MonkeyPatch, cancel_after_s: float | None, state: str
+) -> None:
+    async def talkative(*_: Any, **__: Any) -> Completion:
+        return Completion(text=CODE * 2_000)
+
+    class Slow(StreamRedactor):
+        def feed(self, text: str) -> str:
+            time.sleep(1)
+            return super().feed(text)
+
+    scripted(monkeypatch, talkative)
+    monkeypatch.setattr(run_module, "StreamRedactor", Slow)
+    monkeypatch.setattr(run_module, "DEADLINE_GRACE_S", 0.2)
+    worker = done(run, running(), cancel_after_s=cancel_after_s, budget_s=30 if cancel_after_s else 1)
+    assert worker.state == state
+
+
+def test_an_answer_with_a_nul_is_stored(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(*_: Any, **__: Any) -> Completion:
+        return Completion(text="a\0b")
+
+    scripted(monkeypatch, answer)
+    assert done(run, running()).result == "a\ufffdb"
+
+
+def test_the_growing_text_begins_anew_with_a_new_attempt_and_stays_small(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    async def twice(*_: Any, on_text: Any, **__: Any) -> Completion:
+        for piece in ("first attempt", "", "second", "\N{GRINNING FACE} " * 500_000, " the end. "):
+            on_text(piece)
+            await asyncio.sleep(0.4)
+            seen.append(await in_db(lambda: services.get(worker.public_id).partial))
+        return Completion(text="Yes.")
+
+    monkeypatch.setattr(run_module, "PARTIAL_EVERY_S", 0.05)
+    scripted(monkeypatch, twice)
+    worker = running()
+    done(run, worker)
+    assert seen[0].startswith("first") and seen[1] == "" and "first" not in seen[2]
+    assert 1_000 < len(seen[3].encode()) <= services.MAX_PARTIAL_BYTES
+    assert 1_000 < len(seen[4].encode()) <= services.MAX_PARTIAL_BYTES
+
+
+def test_after_a_flood_half_a_key_is_not_shown(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEAH_TEST_RUN_KEY", VALUE)
+    name_secrets(["MEAH_TEST_RUN_KEY"])
+    flood = VALUE + "." * (run_module.MAX_NEW_BYTES - 8) + "\n"
+
+    async def main() -> str:
+        partial = run_module.Partial("w_" + "0" * 20)
+        partial.add(flood)
+        partial.close()
+        await partial._take()
+        return partial._text
+
+    shown = run(main())
+    assert len(shown) > 1_000 and "staple" not in shown
+
+
+def test_an_accepted_context_is_sent_whole_though_the_limit_was_lowered(run: Any) -> None:
+    settings(max_context_chars=100)
+    worker = running("[mock text=Yes] " + "x" * 300, context=[{"name": "a.txt", "content": "y" * 500}])
+    assert done(run, worker).state == "succeeded"
+    assert not worker.context_truncated and worker.dropped_context == []
+
+
+def test_what_was_really_left_out_is_said_at_the_end(run: Any) -> None:
+    context = [{"name": "a.txt", "content": "y" * 5_000}]
+    worker = running("[mock text=Yes] " + "x" * 300, context=context, context_truncated=True)
+    settings(max_context_chars=100)
+    done(run, worker)
+    assert worker.state == "succeeded" and worker.context_truncated and worker.dropped_context == ["a.txt"]
+    told = finished_entry(worker)
+    assert (told["contextTruncated"], told["contextDropped"]) == (True, 1)
+    again = running("[mock text=Yes]", context=context, context_truncated=True, dropped_context=["a.txt"])
+    settings(max_context_chars=60_000)
+    done(run, again)
+    assert not again.context_truncated and again.dropped_context == []
+    assert finished_entry(again)["contextTruncated"] is False
+
+
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_the_chain_says_whether_the_workspace_was_removed(run: Any, cleaned: bool) -> None:
+    settings(cleanup_workspace_on_finish=cleaned)
+    assert finished_entry(done(run, running()))["workspaceRemoved"] is cleaned
+
+
+def finished_entry(worker: Worker) -> dict[str, Any]:
+    entry = Entry.objects.get(kind="worker.finished", subject=worker.public_id)
+    told: dict[str, Any] = json.loads(bytes(entry.payload))["data"]
+    return told

@@ -15,7 +15,7 @@ import pytest
 from core.errors import MeahError
 from tests.conftest import ROOT
 from tests.snapshots.update import AGENT_TOOLS, text
-from workers.schemas import CancelIn, DelegateIn, ParallelIn, TaskIn, input_schema, parse
+from workers.schemas import CancelIn, DelegateIn, ListIn, ParallelIn, TaskIn, input_schema, parse
 from workers.tools import listed
 
 MAX_TOKENS = 3_500
@@ -153,3 +153,35 @@ def test_a_reason_is_shown_without_hidden_characters() -> None:
 def test_a_parallel_call_takes_sixteen() -> None:
     assert len(parse(ParallelIn, {"workers": [{"task": "x"}] * 16}).workers) == 16
     assert input_schema(ParallelIn)["properties"]["workers"]["maxItems"] == 16
+
+
+NUL_PLACES: dict[str, dict[str, Any]] = {
+    "task": {"task": "a\0b"},
+    "context.0": {"task": "t", "context": ["\0"]},
+    "context.1.name": {"task": "t", "context": ["a", {"name": "\0", "content": "c"}]},
+    "context.0.content": {"task": "t", "context": [{"name": "n", "content": "c\0"}]},
+    "constraints.0": {"task": "t", "constraints": ["\0"]},
+    "expectedOutput": {"task": "t", "expectedOutput": "\0"},
+    "commands.0": {"task": "t", "commands": ["ls\0"]},
+    "commands.0.1": {"task": "t", "commands": [["ls", "\0"]]},
+    "label": {"task": "t", "label": "\0"},
+    "provider": {"task": "t", "provider": "\0"},
+    "model": {"task": "t", "model": "\0"},
+    "workers.0.task": {"workers": [{"task": "\0"}]},
+    "reason": {"workerId": "w_" + "0" * 20, "reason": "\0"},
+    "workerId": {"workerId": "\0"},
+    "cursor": {"cursor": "\0"},
+}
+
+
+@pytest.mark.parametrize("field", NUL_PLACES)
+def test_nul_is_refused_in_every_text_and_the_field_is_named(field: str) -> None:
+    arguments = NUL_PLACES[field]
+    schema = next((kind for name, kind in NUL_SCHEMAS.items() if name in arguments), TaskIn)
+    with pytest.raises(MeahError) as caught:
+        parse(schema, arguments)
+    assert caught.value.code == "E_INVALID_REQUEST"
+    assert f": {field}: " in caught.value.message and "NUL" in caught.value.message
+
+
+NUL_SCHEMAS = {"workers": ParallelIn, "workerId": CancelIn, "cursor": ListIn}

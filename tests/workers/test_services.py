@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.db import transaction
+from django.utils import timezone
 
 from approvals.models import Process
 from approvals.processes import lock_path
@@ -207,7 +208,7 @@ def test_what_a_model_taught_is_kept_with_its_evidence_and_the_newer_lesson_wins
     assert services.learned_adaptations("fake", "m-2") == []
     row = ProviderModel.objects.get()
     assert row.learned_at is not None and row.listed is False and Provider.objects.get().base_url == ""
-    assert entries() == [("provider.adapted", "fake")] * 2
+    assert entries() == [("provider.added", "fake"), *[("provider.adapted", "fake")] * 2]
 
 
 def test_partial_text_is_shown_only_while_the_worker_runs() -> None:
@@ -215,6 +216,9 @@ def test_partial_text_is_shown_only_while_the_worker_runs() -> None:
     services.update_partial(worker.public_id, "x" * 70_000 + "end")
     worker.refresh_from_db()
     assert len(worker.partial) == 65_536 and worker.partial.endswith("end")
+    services.update_partial(worker.public_id, "\N{GRINNING FACE}" * 70_000 + "end")
+    worker.refresh_from_db()
+    assert 65_533 <= len(worker.partial.encode()) <= 65_536 and worker.partial.endswith("\N{GRINNING FACE}end")
     services.finish(worker, Outcome(WorkerState.SUCCEEDED, text="whole"))
     services.update_partial(worker.public_id, "late")
     worker.refresh_from_db()
@@ -244,3 +248,36 @@ def test_a_list_of_summaries_reads_no_long_texts(django_assert_num_queries: Any)
         make_worker()
     with django_assert_num_queries(1):
         assert len([worker_summary(worker) for worker in Worker.objects.defer(*services.LONG_COLUMNS)]) == 3
+
+
+def test_the_workspace_of_a_worker_whose_process_died_can_still_be_found() -> None:
+    queued(owner="p_dead")
+    worker = services.start_next("p_dead")
+    assert worker is not None and worker.workspace == worker.public_id
+    bare = make_worker(state="queued", owner="p_dead", permission_profile="none")
+    assert services.start_next("p_dead") == bare
+    assert services.settle_orphans() == 2
+    worker.refresh_from_db()
+    bare.refresh_from_db()
+    assert (worker.state, worker.workspace, bare.workspace) == ("failed", worker.public_id, "")
+
+
+def test_the_chain_does_not_hold_the_reason_of_a_cancel() -> None:
+    worker = running()
+    cancel(worker, "a secret plan")
+    assert worker.cancel_reason == "a secret plan"
+    assert not any(b"secret plan" in bytes(entry.payload) for entry in Entry.objects.all())
+
+
+def test_a_purged_worker_has_no_result_and_says_when_it_lost_it() -> None:
+    worker = make_worker(state="succeeded", purged_at=timezone.now())
+    worker.refresh_from_db()
+    told = worker_object(worker)
+    assert told["result"] is None and told["purgedAt"].endswith("Z")
+    assert worker_object(make_worker_fresh())["result"] == {"text": "", "truncated": False, "nextOffset": None}
+
+
+def make_worker_fresh() -> Worker:
+    worker = make_worker(state="succeeded")
+    worker.refresh_from_db()
+    return worker

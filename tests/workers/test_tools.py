@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
+from approvals.models import Call
 from audit.dbthread import in_db
 from core.errors import MeahError
 from tests.rows import make_worker
@@ -28,6 +30,10 @@ class Caller:
 
     principal = "agent:test"
     owner = "p_mine"
+    role = "agent"
+    user_id = None
+    run = ""
+    step = ""
 
     def __init__(self, *, purpose: bool = True) -> None:
         self.purpose = purpose
@@ -129,6 +135,26 @@ def test_a_client_that_hears_nothing_does_not_disturb_the_call(run: Any, monkeyp
     in_tools(run, test)
 
 
+def test_a_beat_that_fails_is_not_the_last(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    states, reads = tools_module._states, []
+
+    def stumbling(public_ids: list[str]) -> str:
+        reads.append(1)
+        if len(reads) == 1:
+            raise OperationalError("database is locked")
+        return states(public_ids)
+
+    monkeypatch.setattr(tools_module, "PROGRESS_EVERY_S", 0.1)
+    monkeypatch.setattr(tools_module, "_states", stumbling)
+
+    async def test(tools: WorkerTools) -> None:
+        caller = Caller()
+        await tools.delegate({"task": "[mock wait=1000]"}, caller)
+        assert caller.told and len(reads) > 1
+
+    in_tools(run, test)
+
+
 @pytest.mark.parametrize("purpose", [True, False])
 def test_a_call_that_is_cancelled_takes_its_workers_along_only_on_purpose(run: Any, purpose: bool) -> None:
     async def test(tools: WorkerTools) -> None:
@@ -212,7 +238,7 @@ def test_a_cancel_with_a_clean_up_does_both_through_the_gate(run: Any, home: Any
             await asyncio.sleep(0.02)
         ended = await tools.cancel({"workerId": worker["workerId"], "cleanupWorkspace": True}, Caller())
         assert ended["state"] == "cancelled" and not path.exists()
-        calls = await in_db(lambda: list(Worker.objects.get().call.__class__.objects.values_list("tool", "state")))
+        calls = await in_db(lambda: list(Call.objects.values_list("tool", "state")))
         assert ("meah_cleanup_workspace", "done") in calls
 
     in_tools(run, test)
@@ -245,3 +271,19 @@ def test_a_worker_that_does_not_end_in_time_is_told_to_stop_and_says_so(
 def test_results_share_one_page(lengths: list[int], limit: int) -> None:
     assert _fair_limit(lengths) == limit
     assert sum(min(length, limit) for length in lengths) <= MAX_PAGE_CHARS
+
+
+def test_a_clean_up_that_is_taken_back_is_done_all_the_same_and_recorded_so(run: Any) -> None:
+    async def test(tools: WorkerTools) -> None:
+        worker = await tools.delegate({"task": "quick"}, Caller())
+        call = asyncio.create_task(tools.clean_up({"workerId": worker["workerId"]}, Caller()))
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        deadline = time.monotonic() + PATIENCE_S
+        while await in_db(lambda: Call.objects.filter(tool="meah_cleanup_workspace", state="done").count()) != 1:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.02)
+
+    in_tools(run, test)

@@ -127,9 +127,11 @@ class LimitsAdmin(FromEnvironmentMixin, AuditedModelAdmin):
         """The row, or the defaults while there is none: only saving makes it."""
         if object_id != "1":
             return None
-        if request.method == "POST":
-            return WorkerSettings.objects.get_or_create(pk=1)[0]
         return WorkerSettings.objects.filter(pk=1).first() or WorkerSettings(pk=1)
+
+    def save_model(self, request: HttpRequest, obj: WorkerSettings, form: Any, change: bool) -> None:
+        WorkerSettings.objects.get_or_create(pk=1)
+        super().save_model(request, obj, form, change)
 
     def response_post_save_change(self, request: HttpRequest, obj: WorkerSettings) -> HttpResponseRedirect:
         return redirect("admin:index")

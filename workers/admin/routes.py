@@ -117,9 +117,13 @@ class RoleRouteAdmin(FromEnvironmentMixin, AuditedModelAdmin):
         """By the role's name, whether or not it has a row: only saving makes one."""
         if object_id not in ROLES:
             return super().get_object(request, object_id, from_field)
-        if request.method == "POST":
-            return RoleRoute.objects.get_or_create(role=object_id)[0]
         return RoleRoute.objects.filter(role=object_id).first() or RoleRoute(role=object_id)
+
+    def save_model(self, request: HttpRequest, obj: RoleRoute, form: Any, change: bool) -> None:
+        if obj._state.adding:
+            obj.pk = RoleRoute.objects.get_or_create(role=obj.role)[0].pk
+            obj._state.adding = False
+        super().save_model(request, obj, form, change)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

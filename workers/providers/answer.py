@@ -34,7 +34,7 @@ _REASONING_FACTOR: Final = 2
 
 @dataclass
 class Answer:
-    """What came, before it is judged. `done` = the stream's own end mark was seen."""
+    """What came, before it is judged: whole and unredacted. `done` = the stream's own end mark was seen."""
 
     text: str = ""
     reasoning: str = ""
@@ -126,17 +126,17 @@ def _refuse_failed(answer: Answer, *, asked: Asked, headers: Mapping[str, str]) 
             "The provider's content filter stopped the answer.",
             hint=hints.for_reason("content_filter"),
             reason="content_filter",
-            details={"finishReason": answer.finish_raw, "partialChars": len(answer.text)},
+            details={"finishReason": _cleaned(answer.finish_raw), "partialChars": len(answer.text)},
             retry_limit=0,
         )
     if word in _FAILED:
         code, reason = _FAILED[word]
         raise ProviderFailure(
             code,
-            f"The provider ended the answer with {answer.finish_raw}.",
+            f"The provider ended the answer with {_cleaned(answer.finish_raw)}.",
             hint=hints.for_reason(reason),
             reason=reason,
-            details={"finishReason": answer.finish_raw, "partialChars": len(answer.text)},
+            details={"finishReason": _cleaned(answer.finish_raw), "partialChars": len(answer.text)},
         )
 
 
@@ -223,14 +223,16 @@ def _finish(answer: Answer) -> FinishReason:
     if word in _LENGTH:
         return "length"
     if word not in _STOP:
-        answer.notes.append(f"The finish reason {answer.finish_raw or 'is missing; it'} was taken for a stop.")
+        answer.notes.append(
+            f"The finish reason {_cleaned(answer.finish_raw) or 'is missing; it'} was taken for a stop."
+        )
     return "stop"
 
 
 def _remarks(answer: Answer, usage: Usage | None, *, asked: Asked, estimate: int) -> list[str]:
     remarks: list[str] = []
     if answer.model and answer.model != asked.model:
-        remarks.append(f"The provider answered with model {answer.model}.")
+        remarks.append(f"The provider answered with model {_cleaned(answer.model)}.")
     read = usage.input_tokens if usage else None
     if read and estimate >= _ESTIMATE_FROM_TOKENS and read < estimate * _CONTEXT_RATIO:
         remarks.append(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import Any, Final
 
 from workers.providers.answer import Answer
-from workers.providers.base import OnText
+from workers.providers.base import OnText, clean
 from workers.providers.complaint import Complaint, complaint_of, is_error
 from workers.providers.jsontext import NotJsonError, loads, mend, unwrapped
 from workers.providers.parts import Parts, choice_parts, parts_of
@@ -15,7 +16,7 @@ from workers.providers.thinking import ThinkSplitter
 
 _MAX_KEYS: Final = 20
 _MAX_SKIPPED_NOTES: Final = 3
-_MAX_NAME_CHARS: Final = 200
+_MAX_SKIPPED_CHARS: Final = 80
 _HIGH_SURROGATE: Final = re.compile("[\ud800-\udbff]\\Z")
 
 
@@ -75,9 +76,9 @@ class Assembler:
         if not isinstance(value, dict):
             return
         self.documents += 1
-        self._keys.update(dict.fromkeys(str(key)[:_MAX_NAME_CHARS] for key in list(value)[:_MAX_KEYS]))
+        self._keys.update(dict.fromkeys(islice(map(str, value), _MAX_KEYS - len(self._keys))))
         if isinstance(model := value.get("model"), str) and model:
-            self._model = model[:_MAX_NAME_CHARS]
+            self._model = model
         self._usage = value.get("usage") or _usage_elsewhere(value) or self._usage
         if choice := _first_choice(value):
             self._choice(choice)
@@ -115,7 +116,7 @@ class Assembler:
         self._take(self._parts(choice))
         finish = choice.get("finish_reason")
         if isinstance(finish, str):
-            self._finish_raw = finish[:_MAX_NAME_CHARS] or self._finish_raw or ""
+            self._finish_raw = finish or self._finish_raw or ""
 
     def _parts(self, choice: dict[str, Any]) -> Parts:
         """A whole `message` after deltas repeats them: then only the delta counts."""
@@ -154,7 +155,8 @@ class Assembler:
             return
         self._skipped += 1
         if self._skipped <= _MAX_SKIPPED_NOTES:
-            self._notes.append(f"A stream event that is no JSON was skipped: {event.data[:80]}")
+            shown = clean(event.data, limit=_MAX_SKIPPED_CHARS)
+            self._notes.append(f"A stream event that is no JSON was skipped: {shown}")
 
 
 def _usage_elsewhere(value: dict[str, Any]) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from core.errors import JsonObject, MeahError
-from core.redaction import redact
+from core.redaction import StreamRedactor, redact
 from core.text import visible
 
 Message = dict[str, str]
@@ -16,7 +16,7 @@ AdaptationAction = Literal["rename", "drop", "clamp"]
 OnText = Callable[[str], None]
 
 MAX_ERROR_CHARS: Final = 500
-_CLEANED_CHARS: Final = 8_000
+_WINDOW_CHARS: Final = 32_000
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,7 @@ class Endpoint:
 class ProviderFailure(MeahError):  # noqa: N818 - the word is the house's
     """A failed completion. Message, hint and details are redacted and safe to show; `partial_text` is not.
 
+    `adaptations_learned` is what the server taught before the call failed, for the caller to keep.
     `retryable` speaks to the caller; `retry_limit` to the retry loop: None leaves it to the policy.
     `cool_down` multiplies the policy's base delay where a short wait is known not to help.
     """
@@ -146,9 +147,23 @@ class ProviderFailure(MeahError):  # noqa: N818 - the word is the house's
 
 
 def clean(text: str, *, limit: int = MAX_ERROR_CHARS) -> str:
-    """Foreign text made fit for an error: redacted before it is cut (half a key is still a key), hidden signs shown."""
-    shown = visible(redact(text[:_CLEANED_CHARS])).strip()
+    """Foreign text made fit to show: redacted, hidden signs shown, and only then cut (half a key is still a key).
+
+    Nobody else cuts foreign text that is going to be shown: a key over the cut would not be known any more.
+    """
+    shown = visible(redacted_head(text)).strip()
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def redacted_head(text: str, *, is_cut: bool = False) -> str:
+    """The text redacted; of a very large one only a head, so that the cost is bounded.
+
+    At the end of a head, or of a text that was cut before (`is_cut`), what may be the beginning of a secret of any
+    length is left out.
+    """
+    if not is_cut and len(text) <= _WINDOW_CHARS:
+        return redact(text)
+    return StreamRedactor().feed(text[:_WINDOW_CHARS])
 
 
 def clean_details(details: JsonObject) -> JsonObject:

@@ -77,11 +77,17 @@ def _entries(value: Any) -> list[Any] | None:
 
 def _id(entry: Any) -> str:
     if isinstance(entry, str):
-        return entry.strip()[:_MAX_ID_CHARS]
+        return _fitting(entry)
     if not isinstance(entry, dict):
         return ""
     names = (entry.get(name) for name in _IDS)
-    return next((name.strip()[:_MAX_ID_CHARS] for name in names if isinstance(name, str) and name.strip()), "")
+    return next((_fitting(name) for name in names if isinstance(name, str) and name.strip()), "")
+
+
+def _fitting(name: str) -> str:
+    """The id; an empty string where it is too long for one: cut, it would name nothing, and might be half a key."""
+    name = name.strip()
+    return name if len(name) <= _MAX_ID_CHARS else ""
 
 
 def _context(entry: Any) -> int | None:

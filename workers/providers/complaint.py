@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Final
 
+from workers.providers.base import clean
 from workers.providers.delays import duration_s, longest, reset_s, text_delay_s
 from workers.providers.html import page_of
 from workers.providers.jsontext import NotJsonError, loads
@@ -15,6 +17,8 @@ from workers.providers.jsontext import NotJsonError, loads
 _MAX_DEPTH: Final = 8
 _MAX_WORDS: Final = 4_000
 _MAX_LOCATIONS: Final = 3
+_MAX_NODES: Final = 200
+_MAX_NAME_CHARS: Final = 100
 _MESSAGE_KEYS: Final = ("message", "error", "detail", "msg", "error_description", "status_msg", "errors", "title")
 _INNER_KEYS: Final = (
     "error",
@@ -53,7 +57,7 @@ _STATUS_OF_TYPE: Final = {
 
 @dataclass
 class Complaint:
-    """An error as the server tells it; every text is foreign and unredacted.
+    """An error as the server tells it; every text is foreign, and the message unredacted.
 
     `status` is the one embedded in the body (400 to 599); `codes` are all codes, types and reasons, lower case.
     """
@@ -102,7 +106,7 @@ def complaint_of(value: Any, *, text: str = "") -> Complaint:
         return _of_text(text)
     if isinstance(value, str):
         return Complaint(message=_message(value), delay_s=text_delay_s(value[:_MAX_WORDS]))
-    nodes = list(_nodes(value))
+    nodes = list(islice(_nodes(value), _MAX_NODES))
     message = _message(value)
     upstream = _first(nodes, "provider_name")
     return Complaint(
@@ -197,7 +201,7 @@ def _codes(nodes: list[dict[str, Any]]) -> Iterator[str]:
         for key in _CODE_KEYS:
             value = node.get(key)
             if isinstance(value, str | int) and not isinstance(value, bool) and value not in ("", 0):
-                yield str(value)[:100].lower()
+                yield clean(str(value), limit=_MAX_NAME_CHARS).lower()
 
 
 def _status(nodes: list[dict[str, Any]]) -> int | None:
@@ -215,7 +219,8 @@ def _type_name(value: Any) -> str:
 
 
 def _first(nodes: list[dict[str, Any]], key: str) -> str:
-    return next((str(node[key])[:100] for node in nodes if isinstance(node.get(key), str) and node[key]), "")
+    found = (node[key] for node in nodes if isinstance(node.get(key), str) and node[key])
+    return clean(next(found, ""), limit=_MAX_NAME_CHARS)
 
 
 def _delays(nodes: list[dict[str, Any]]) -> Iterator[float | None]:

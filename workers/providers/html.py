@@ -7,19 +7,23 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from workers.providers.base import clean, redacted_head
+
 _LOOKED_AT_CHARS: Final = 32_000
 _SNIPPET_CHARS: Final = 200
+_TITLE_CHARS: Final = 300
 _START: Final = re.compile(r"\s*(<!doctype|<html|<head|<body|<title|<h1|<!--|<\?xml)", re.IGNORECASE)
-_TITLE: Final = re.compile(r"<title[^<>]{0,200}>([^<]{0,300})", re.IGNORECASE)
+_TITLE: Final = re.compile(r"<title[^<>]{0,200}>([^<]*)", re.IGNORECASE)
 _TAG: Final = re.compile(r"<[^<>]*>")
 _CLOUDFLARE: Final = re.compile(r"error code:?\s*(\d{3,4})", re.IGNORECASE)
 _RAY: Final = re.compile(r"ray id:?\s*([0-9a-f]{12,20})", re.IGNORECASE)
+_CUT_ENTITY: Final = re.compile(r"&#?\w{0,32}\Z")
 _HIDDEN: Final = ("script", "style", "svg")
 
 
 @dataclass(frozen=True)
 class Page:
-    """`summary` is the title, with Cloudflare's code and Ray id where it has them; both texts are foreign."""
+    """`summary` is the title, with Cloudflare's code and Ray id where it has them; both are cleaned."""
 
     summary: str
     snippet: str
@@ -29,13 +33,23 @@ def page_of(text: str) -> Page | None:
     """The page, or None where the text is no HTML."""
     if not _START.match(text[:200]):
         return None
-    text = text[:_LOOKED_AT_CHARS]
-    words = _words(text)
-    title = _TITLE.search(text)
-    parts = [html.unescape(title[1]).strip() if title else words[:_SNIPPET_CHARS]]
+    is_cut = len(text) > _LOOKED_AT_CHARS
+    if is_cut:
+        text = _CUT_ENTITY.sub("", text[:_LOOKED_AT_CHARS])
+    words = redacted_head(_words(text), is_cut=is_cut)
+    snippet = clean(words, limit=_SNIPPET_CHARS)
+    parts = [_title(text, is_cut=is_cut) or snippet]
     parts += [f"Cloudflare error {found[1]}" for found in [_CLOUDFLARE.search(words)] if found]
     parts += [f"Ray ID {found[1]}" for found in [_RAY.search(words)] if found]
-    return Page(", ".join(filter(None, parts)) or "an HTML page", words[:_SNIPPET_CHARS])
+    return Page(", ".join(filter(None, parts)) or "an HTML page", snippet)
+
+
+def _title(text: str, *, is_cut: bool) -> str:
+    found = _TITLE.search(text)
+    if not found:
+        return ""
+    title = redacted_head(html.unescape(found[1]), is_cut=is_cut and found.end() == len(text))
+    return clean(title, limit=_TITLE_CHARS)
 
 
 def _words(text: str) -> str:

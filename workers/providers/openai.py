@@ -99,6 +99,7 @@ class OpenAICompatible:
             try:
                 completion = await self._attempt(body, asked=asked, tries=tries, on_text=on_text)
             except ProviderFailure as failure:
+                failure.adaptations_learned = list(learned)
                 fresh = self._lessons(failure, body, subjects) if tries.may_adapt() else []
                 if fresh:
                     tries.adapt()
@@ -284,15 +285,15 @@ class OpenAICompatible:
         reception = exchange.reception
         assert reception is not None
         patience_s = min(_ERROR_BODY_S, (exchange.deadline - time.monotonic()) * _ERROR_BODY_SHARE)
+        is_cut = False
         try:
             async with asyncio.timeout(max(0.0, patience_s)):
                 async for raw in response.aiter_raw():
                     reception.feed(raw)
         except (TimeoutError, *_UNREADABLE):
-            pass
-        return failure_of(
-            reception.complaint(), status=response.status_code, headers=exchange.headers, asked=exchange.asked
-        )
+            is_cut = True
+        complaint = reception.complaint(is_cut=is_cut)
+        return failure_of(complaint, status=response.status_code, headers=exchange.headers, asked=exchange.asked)
 
     def _headers(self) -> dict[str, str]:
         headers = {

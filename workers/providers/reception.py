@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import replace
 from typing import Any, Final
 
 from workers.providers.answer import Answer
 from workers.providers.assembly import Assembler, BadEventError
-from workers.providers.base import OnText, ProviderFailure
+from workers.providers.base import OnText, ProviderFailure, clean, redacted_head
 from workers.providers.complaint import Complaint, complaint_of, is_error
 from workers.providers.hints import PROXY_PAGE
 from workers.providers.html import page_of
@@ -81,8 +82,21 @@ class Reception:
         """What a stream said until it was cut."""
         return self._assembler.answer(streamed=True)
 
-    def complaint(self) -> Complaint:
-        """What the body of an error answer complains about; its events are read too."""
+    def complaint(self, *, is_cut: bool = False) -> Complaint:
+        """What the body of an error answer complains about; its events are read too.
+
+        `is_cut`: the body did not come to its end, which may have gone through a key.
+        """
+        found = self._whole_complaint()
+        if not is_cut:
+            return found
+        return replace(
+            found,
+            message=redacted_head(found.message, is_cut=True),
+            snippet=redacted_head(found.snippet, is_cut=True),
+        )
+
+    def _whole_complaint(self) -> Complaint:
         text = self.text()
         if self._parser is not None:
             with contextlib.suppress(BadEventError):
@@ -147,7 +161,9 @@ class Reception:
                 self._assembler.document(chunk)
             return self._assembler.answer(streamed=_are_deltas(parsed.chunks))
         if not isinstance(parsed.value, dict) and not is_error(parsed.value):
-            raise _malformed("The answer is JSON, and no completion.", "wrong_shape", snippet=text[:_EXCERPT_CHARS])
+            raise _malformed(
+                "The answer is JSON, and no completion.", "wrong_shape", snippet=clean(text, limit=_EXCERPT_CHARS)
+            )
         self._assembler.document(parsed.value)
         return self._assembler.answer(streamed=False)
 
@@ -162,7 +178,8 @@ class Reception:
                 snippet=page.snippet,
             )
         coded = f" (Content-Encoding {self._encoding})" if self._encoding else ""
-        return _malformed(f"The answer could not be read: {why}{coded}.", "not_json", snippet=text[:_EXCERPT_CHARS])
+        snippet = clean(text, limit=_EXCERPT_CHARS)
+        return _malformed(f"The answer could not be read: {why}{coded}.", "not_json", snippet=snippet)
 
 
 def _are_deltas(chunks: list[Any]) -> bool:

@@ -79,7 +79,7 @@ class Tries:
         return failure.retryable and CODES[failure.code].retryable and self._retries < limit
 
     def _pause_s(self, failure: ProviderFailure) -> float | None:
-        """Seconds to sleep; None where that would pass the deadline, or longer than anybody should sleep."""
+        """Seconds to sleep; None where that would pass the deadline, or unasked be longer than anybody should sleep."""
         room_s = self.left_s - RESERVE_S
         pause_s = backoff_s(
             attempt=self._retries + 1,
@@ -87,9 +87,10 @@ class Tries:
             cool_down=failure.cool_down,
             room_s=room_s,
         )
+        most_s = min(room_s, CAP_S)
         if failure.retry_after_s is not None:
-            pause_s = max(failure.retry_after_s, FLOOR_S)
-        if pause_s <= min(room_s, CAP_S):
+            pause_s, most_s = max(failure.retry_after_s, FLOOR_S), room_s
+        if pause_s <= most_s:
             return pause_s
         if failure.retry_after_s is None:
             failure.retry_after_s = pause_s

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import SplitResult, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit, urlunsplit
 
 from core.errors import MeahError
+from core.redaction import is_secret_field
 
 _PASTED_ENDINGS: Final = ("/chat/completions", "/completions", "/models")
+_KEY_NAMES: Final = frozenset({"key", "sig", "signature", "auth", "access_key"})
 _EXAMPLE: Final = "https://api.example.com/v1"
 _LOCAL_HOST: Final = re.compile(r"(localhost|127\.|\[?::1|0\.0\.0\.0|host\.docker\.internal)", re.IGNORECASE)
 
@@ -72,6 +74,11 @@ def _checked_host(base_url: str) -> SplitResult:
     if "@" in parts.netloc:
         raise _invalid(
             "The base URL carries a user name or password.",
+            "Take it out of the URL; put the key into a variable and name that in apiKeyEnv.",
+        )
+    if secret := [name for name, _ in parse_qsl(parts.query) if name.lower() in _KEY_NAMES or is_secret_field(name)]:
+        raise _invalid(
+            f"The base URL carries a key in its query ({secret[0]}).",
             "Take it out of the URL; put the key into a variable and name that in apiKeyEnv.",
         )
     if not host or port == 0:

@@ -22,7 +22,7 @@ from core.errors import MeahError
 from core.redaction import redact
 from core.text import visible
 from gateway import mcpfile, presentation, services
-from gateway.models import Exposure, PinState, Server, Tool
+from gateway.models import Exposure, GatewaySettings, PinState, Server, Tool
 from gateway.probing import Probe, probe_all
 from gateway.runtime import Gateway
 
@@ -86,7 +86,7 @@ class Command(BaseCommand):
         if not entries:
             raise MeahError("E_CONFIG", f"{file} names no server.", hint="Add one under mcpServers.")
         startable = [entry.launch for entry in entries if not entry.check(entry.exposure or exposure or Exposure.OFF)]
-        probes = _run(self._probed(startable))
+        probes = _run(self._probed(startable, GatewaySettings.load()))
         previews = services.preview(entries, probes, exposure=exposure)
         for shown in previews:
             self._write(presentation.preview_lines(shown))
@@ -168,12 +168,19 @@ class Command(BaseCommand):
         self.stdout.write(f"{visible(str(row))} is a {effect_class} tool now.")
         return True
 
-    async def _probed(self, launches: list[Any]) -> dict[str, Probe]:
+    async def _probed(self, launches: list[Any], chosen: GatewaySettings) -> dict[str, Probe]:
         def told(probe: Probe) -> None:
             if self.stderr.isatty():
                 self.stderr.write(f"{visible(probe.server)}: {'listed' if probe.worked else 'failed'}")
 
-        return await probe_all(launches, directory=run_directory(), home=Path(settings.MEAH_HOME), told=told)
+        return await probe_all(
+            launches,
+            directory=run_directory(),
+            home=Path(settings.MEAH_HOME),
+            at_once=chosen.starts_at_once,
+            limit_s=float(chosen.start_timeout_s),
+            told=told,
+        )
 
     def _say_what_can_not_be(self, row: Server, names: list[str], waiting: dict[str, str]) -> None:
         for tool in row.tools.filter(name__in=names) if names else row.tools.filter(pin_state=PinState.QUARANTINED):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shlex
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -26,7 +27,7 @@ log = logging.getLogger("meah.mcp")
 TERMINAL_HELP = """\
 MEAH's MCP server is running and waits on stdin: this is normal, it prints nothing more. Stop it with Ctrl-C.
 A client starts it by itself. To register it with Claude Code:
-  claude mcp add meah -- {python} {manage} runmcp
+  claude mcp add meah -- {command}
 """
 
 
@@ -64,7 +65,7 @@ class Command(BaseCommand):
         _prepare_database()
         if on_terminal:
             manage = Path(settings.BASE_DIR) / "manage.py"
-            sys.stderr.write(TERMINAL_HELP.format(python=sys.executable, manage=manage))
+            sys.stderr.write(TERMINAL_HELP.format(command=shlex.join([sys.executable, str(manage), "runmcp"])))
         ending = asyncio.run(_session(wire, parent, _identity(role)))
         wire.finish()
         if ending == "server_failed":

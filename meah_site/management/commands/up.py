@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ Log in (once, within ten minutes; `manage.py login_link` prints another):
   {make_link(base_url)}
 
 Give it to Claude Code:
-  claude mcp add meah -- {sys.executable} {manage} runmcp
+  claude mcp add meah -- {shlex.join([sys.executable, str(manage), "runmcp"])}
 
 Stop it with Ctrl-C.
 """
@@ -64,10 +65,9 @@ Stop it with Ctrl-C.
 
 
 def _port(text: str) -> int:
-    port = int(text)
-    if not 0 < port < 65_536:
-        raise ValueError(text)
-    return port
+    if text.isascii() and text.isdigit() and 0 < int(text) < 65_536:
+        return int(text)
+    raise ArgumentTypeError(f"{text!r} is no port: a port is a number from 1 to 65535")
 
 
 def _migrate() -> None:

@@ -272,3 +272,27 @@ def test_a_stored_adaptation_that_makes_no_sense_changes_nothing(fake: FakeProvi
     assert ask(fake, chat("Hello"), known=odd).completion is not None
     assert fake.requests[0].json["model"] == "fake-model"
     assert fake.requests[0].json["max_tokens"] == 65536
+
+
+@pytest.mark.parametrize("status", [400, 429, 500, 503])
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_lesson_survives_the_failure_of_the_adapted_attempt(fake: FakeProvider, status: int, retries: int) -> None:
+    refused = json_reply(openai_error("Use 'max_completion_tokens' instead"), status=400)
+    met = ask(fake, refused, json_reply({"error": "Busy"}, status=status), retries=retries)
+    assert met.failure is not None
+    assert said(met.failure.adaptations_learned) == RENAMED
+    assert "max_completion_tokens" in fake.requests[-1].json
+
+
+def test_a_lesson_survives_an_adapted_attempt_that_comes_too_late(fake: FakeProvider) -> None:
+    refused = json_reply(openai_error("Use 'max_completion_tokens' instead"), status=400)
+    met = ask(fake, refused, Reply(head_pause=60), budget_s=0.6)
+    assert met.failure is not None
+    assert met.failure.code == "E_TIMEOUT"
+    assert said(met.failure.adaptations_learned) == RENAMED
+
+
+def test_a_failure_that_taught_nothing_carries_no_lesson(fake: FakeProvider) -> None:
+    met = ask(fake, json_reply({"error": "Busy"}, status=503))
+    assert met.failure is not None
+    assert met.failure.adaptations_learned == []
