@@ -29,6 +29,11 @@ def is_postgres() -> bool:
     return "postgresql" in settings.DATABASES["default"]["ENGINE"]
 
 
+def compiled_environ() -> dict[str, str]:
+    """The environment for a child of this process: with bytecode it starts in a fifth of the time."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 class Home:
     """A MEAH_HOME with a database of its own, which this process and its children use."""
 
@@ -40,9 +45,7 @@ class Home:
     @property
     def environ(self) -> dict[str, str]:
         """Environment of a child process that is to live in this home."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("MEAH_", "DJANGO_"))}
-        # Compiled once, a child starts in a fifth of the time.
-        kept.pop("PYTHONDONTWRITEBYTECODE", None)
+        kept = {name: value for name, value in compiled_environ().items() if not name.startswith(("MEAH_", "DJANGO_"))}
         return kept | {
             "MEAH_HOME": str(self.path),
             "MEAH_ENV_FILE": "",

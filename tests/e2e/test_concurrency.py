@@ -19,7 +19,7 @@ from tests.fake_provider import FakeProvider
 from workers.models import Worker
 
 WRITERS = 4
-WRITING_S = 4.0
+WRITING_S = 3.0
 # The requirement: nobody waits longer for the database, however many write.
 LONGEST_WAIT_S = 1.0
 

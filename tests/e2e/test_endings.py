@@ -38,7 +38,11 @@ def states(home: Home) -> list[str]:
     return list(Worker.objects.order_by("pk").values_list("state", flat=True))
 
 
-@pytest.mark.parametrize("ending", ["end of input", signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=str)
+@pytest.mark.parametrize(
+    "ending",
+    ["end of input", signal.SIGTERM, signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_a_server_that_ends_cancels_its_workers_and_is_gone(home: Home, ending: str | signal.Signals) -> None:
     with FakeProvider() as fake:
         fake.reply(silent())

@@ -125,7 +125,7 @@ def test_an_unknown_tool_is_an_error_of_the_protocol(either: Server) -> None:
     assert answer["error"]["code"] == -32602 and "meah_nothing" in answer["error"]["message"]
 
 
-@pytest.mark.parametrize("mode", ["legacy", MODERN, "auto"])
+@pytest.mark.parametrize("mode", ["legacy", MODERN, pytest.param("auto", marks=pytest.mark.slow)])
 def test_the_official_client_gets_on_with_it(shared_home: Home, mode: str) -> None:
     from mcp import Client, StdioServerParameters
     from mcp.client.stdio import stdio_client

@@ -55,7 +55,7 @@ def health(port: int) -> str | None:
         raise
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_it_serves_runs_what_is_started_there_and_ends_with_all_it_had(home: Home, number: signal.Signals) -> None:
     port = free_port()
     with killed_at_last(up(home, port)) as console:

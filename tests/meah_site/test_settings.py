@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 import subprocess
 import sys
@@ -12,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from core.errors import MeahError
+from meah_site import settings
+from tests.conftest import ROOT, compiled_environ
 
 READ = """
 import json, sys
@@ -31,7 +32,8 @@ else:
 
 
 def read(home: Path, **variables: str) -> dict[str, Any]:
-    environ = {"PATH": os.environ["PATH"], "MEAH_HOME": str(home), "MEAH_ENV_FILE": ""} | variables
+    kept = {name: value for name, value in compiled_environ().items() if name == "PATH" or name.startswith("PYTHON")}
+    environ = kept | {"MEAH_HOME": str(home), "MEAH_ENV_FILE": ""} | variables
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", READ, str(ROOT)],
         env=environ,
@@ -84,9 +86,10 @@ def test_an_env_file_is_read_and_what_is_set_already_wins(tmp_path: Path) -> Non
         ("postgres://db.example/meah", "django.db.backends.postgresql", "meah"),
     ],
 )
-def test_a_database_by_its_address(tmp_path: Path, url: str, engine: str, name: str) -> None:
-    found = read(tmp_path, DATABASE_URL=url)
-    assert (found["engine"], found["name"]) == (engine, name.format(home=tmp_path))
+def test_a_database_by_its_address(monkeypatch: pytest.MonkeyPatch, url: str, engine: str, name: str) -> None:
+    monkeypatch.setenv("DATABASE_URL", url)
+    found = settings._database()
+    assert (found["ENGINE"], str(found["NAME"])) == (engine, name.format(home=settings.MEAH_HOME))
 
 
 @pytest.mark.parametrize(
@@ -102,10 +105,13 @@ def test_a_database_by_its_address(tmp_path: Path, url: str, engine: str, name: 
         "sqlite:///",
     ],
 )
-def test_a_database_that_is_none_is_refused_without_its_password(tmp_path: Path, url: str) -> None:
-    error = read(tmp_path, DATABASE_URL=url)["error"]
-    assert error["code"] == "E_CONFIG" and "DATABASE_URL" in error["message"] and "postgresql://" in error["hint"]
-    assert "hunter2" not in json.dumps(error)
+def test_a_database_that_is_none_is_refused_without_its_password(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("DATABASE_URL", url)
+    with pytest.raises(MeahError) as caught:
+        settings._database()
+    error = caught.value
+    assert error.code == "E_CONFIG" and "DATABASE_URL" in error.message and "postgresql://" in error.hint
+    assert "hunter2" not in repr(error.as_dict())
 
 
 @pytest.mark.parametrize("home", ["{tmp}/file", "{tmp}/file/below", "/proc/meah"])

@@ -14,7 +14,7 @@ import pytest
 
 from meah_site import stdio
 from meah_site.stdio import Streams, _frames, streams
-from tests.conftest import ROOT
+from tests.conftest import ROOT, compiled_environ
 
 PRINTER = """
 import os, sys
@@ -33,7 +33,11 @@ sys.stdin.read()
 
 def test_nothing_but_the_protocol_reaches_stdout() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PRINTER, str(ROOT)], input=b"for the wire alone", capture_output=True, timeout=60
+        [sys.executable, "-c", PRINTER, str(ROOT)],
+        env=compiled_environ(),
+        input=b"for the wire alone",
+        capture_output=True,
+        timeout=60,
     )
     assert done.returncode == 0
     # What was printed before the wire was claimed is all that may go astray, and runmcp prints nothing then.
