@@ -26,6 +26,36 @@ TONES: Final = {
     "unknown": ("?", "warn"),
     "unverified": ("?", "warn"),
     "cancelled": ("⊘", "quiet"),
+    # requests
+    "pending": ("◔", "warn"),
+    "pending_approval": ("◔", "warn"),
+    "approved": ("✓", "busy"),
+    "executing": ("◐", "busy"),
+    "rejected": ("✕", "bad"),
+    "expired": ("◷", "quiet"),
+    "void": ("⊘", "quiet"),
+    "verified": ("✓", "good"),
+    "verification_failed": ("✕", "bad"),
+    "halted": ("■", "bad"),
+    # policy
+    "allow": ("✓", "good"),
+    "require_approval": ("◔", "warn"),
+    "deny": ("✕", "bad"),
+    "destructive": ("!", "bad"),
+    # servers and their tools
+    "active": ("✓", "good"),
+    "connecting": ("◐", "busy"),
+    "idle": ("○", "quiet"),
+    "closed": ("⊘", "quiet"),
+    "accepted": ("✓", "good"),
+    "quarantined": ("!", "warn"),
+    "gone": ("⊘", "quiet"),
+    # messages and tokens
+    "waiting": ("○", "quiet"),
+    "sent": ("✓", "good"),
+    "given_up": ("✕", "bad"),
+    "valid": ("✓", "good"),
+    "revoked": ("⊘", "quiet"),
 }
 
 
@@ -58,12 +88,27 @@ def ago(value: datetime | None) -> str:
     """How long ago, in one unit: enough to see whether something is fresh."""
     if value is None:
         return "never"
-    seconds = int((timezone.now() - value).total_seconds())
+    span = _span(int((timezone.now() - value).total_seconds()))
+    return f"{span} ago" if span else "just now"
+
+
+def until(value: datetime | None) -> str:
+    """How long from now, in one unit, rounded down: enough to see whether something is pressing."""
+    if value is None:
+        return "–"
+    seconds = int((value - timezone.now()).total_seconds())
+    if seconds <= 0:
+        return "passed"
+    return f"in {_span(seconds) or f'{seconds} s'}"
+
+
+def _span(seconds: int) -> str:
+    """In the largest unit that fits; empty under a minute."""
     for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
         if seconds >= size:
             count = seconds // size
-            return f"{count} {unit}{'' if count == 1 else 's'} ago"
-    return "just now"
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    return ""
 
 
 def duration(milliseconds: int | None) -> str:

@@ -1,54 +1,49 @@
 """The gate: every call passes `submit`, or `decide_now` from a sync door. There is no other way to a side effect.
 
-Policy is not here yet: every call is allowed, and recorded. The order of things is the final one:
-check the arguments, decide and record in one transaction, run, settle in another.
+Check the arguments, judge, and write the verdict down in one transaction; run; settle in another. What was decided on
+is what is sent: the canonical arguments.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from typing import Any, Final
+import logging
+import time
+from dataclasses import replace
+from typing import Any
 
-from django.db import transaction
-from django.db.models import Q
-from django.db.models.functions import Now
-from django.utils import timezone
+from django.db import IntegrityError, transaction
 
-from approvals.models import Call, CallState, EffectClass
-from approvals.processes import dead_among
-from approvals.targets import CallContext, CallRequest, Target, ToolFacts, Verdict, target_of
 from audit.dbthread import in_db
 from audit.services import NewEntry, commitment, record_many
-from core.canonical import StrictDecodeError, canonical_text
+from core.canonical import StrictDecodeError, canonical_text, check_value
 from core.errors import JsonObject, MeahError
-from core.redaction import redact_value
+from core.logs import event
 from core.tasks import in_task
 
-MAX_ARGUMENT_BYTES: Final = 2**20
-ALLOW_ALL: Final = Verdict("allow", "built-in: allow everything")
-# A call of a command has no process whose death would be seen; it is over long before this.
-UNOWNED_CALLS_END_WITHIN: Final = timedelta(minutes=15)
+from . import holds, outcomes, verification
+from .decision import Decision, Outcome, named, new_call, outcome_entry, sent_entry
+from .models import Call, CallState
+from .policy import ALLOW, DENY, Subject, judge
+from .policy_store import current
+from .processes import ring_after_commit
+from .targets import CallContext, CallRequest, target_of
+
+log = logging.getLogger("meah.gate")
+
+MAX_ARGUMENT_BYTES = 2**20
+DEFAULT_TIMEOUT_S = 60.0
+# A write whose answer is late is still listened for, so that `unknown` can become known.
+LATE_ANSWER_S = 600.0
+
+_running: dict[str, asyncio.Task[Any]] = {}
 
 
-@dataclass
-class Decision:
-    """A call that may go on: what was decided on is what is sent."""
-
-    request: CallRequest
-    target: Target
-    facts: ToolFacts
-    checked: Any
-    verdict: Verdict
-    call: Call | None = None
-    arguments_view: JsonObject = field(default_factory=dict)
-    result: Any = None
+# -- doors ----------------------------------------------------------------------------------------------------------
 
 
-async def submit(request: CallRequest, context: CallContext | None = None) -> Any:
-    """Take a call through the gate and return its result.
+async def submit(request: CallRequest, context: CallContext | None = None) -> Outcome:
+    """Take a call through the gate: its result, or the request that now waits.
 
     Raises MeahError: of the gate (E_INVALID_REQUEST, E_DENIED, E_AUDIT, …) before anything happened, or of the call.
     """
@@ -58,71 +53,9 @@ async def submit(request: CallRequest, context: CallContext | None = None) -> An
     except asyncio.CancelledError:
         in_task(_withdraw(deciding), name="gate-withdraw")
         raise
-    if decision.facts.local:
-        return decision.result
-    try:
-        result = await decision.target.run(request, decision.checked, context)
-    except BaseException as error:
-        # A job that was handed to the database thread runs to its end, even where this task is being cancelled.
-        await in_db(settle, decision, _as_meah_error(error))
-        raise
-    await _settle_done(decision)
-    return result
-
-
-def decide_now(request: CallRequest) -> Any:
-    """The gate for sync doors (admin, commands): local calls only; the rest needs an engine to run it."""
-    decision = decide(request, local_only=True)
-    return decision.result
-
-
-def decide(request: CallRequest, *, local_only: bool = False) -> Decision:
-    """Check, judge, record; for a local call also do it, all in one transaction.
-
-    Raises MeahError, and ValueError with `local_only` for a tool that is not local; nothing was done then.
-    """
-    _check_arguments(request)
-    target = target_of(request.server)
-    facts = target.facts(request.tool, request.arguments)
-    if local_only and not facts.local:
-        raise ValueError(f"{request.tool} is not local: a sync door cannot run it")
-    decision = Decision(request, target, facts, target.check(request), ALLOW_ALL)
-    if facts.recorded:
-        # Redacting a large call takes its time: not while the write lock is held.
-        decision.arguments_view, salt = commitment(request.arguments)
-        with transaction.atomic():
-            decision.call = _open_call(decision, salt)
-            record_many(_apply(decision) if facts.local else [_sent(decision)])
-    elif facts.local:
-        decision.result = target.apply(request, decision.checked, None, decision.verdict).result
-    return decision
-
-
-def settle(decision: Decision, error: MeahError | None, *, was_sent: bool = True) -> None:
-    """Write the outcome of a call that was run."""
-    if decision.call is not None:
-        _close_call(decision.call, _outcome(decision.facts.effect_class, error, was_sent=was_sent), error)
-
-
-def settle_orphans() -> int:
-    """Settle the calls whose process died while they ran: a read has failed, of a write nobody knows. How many."""
-    sending = Call.objects.filter(state=CallState.SENDING)
-    owners = set(sending.exclude(owner="").order_by().values_list("owner", flat=True).distinct())
-    unowned = Q(owner="", created_at__lt=timezone.now() - UNOWNED_CALLS_END_WITHIN)
-    orphans = sending.filter(Q(owner__in=dead_among(owners)) | unowned) if owners else sending.filter(unowned)
-    return sum(_settle_orphan(call) for call in orphans)
-
-
-def _settle_orphan(call: Call) -> bool:
-    error = MeahError(
-        "E_UNAVAILABLE",
-        "The MEAH process that made this call has ended; what came of it is not known.",
-        hint="See whether it happened before you make it again: nothing is resent by itself.",
-        reason="process_died",
-        retryable=call.effect_class == EffectClass.READ,
-    )
-    state = CallState.FAILED if call.effect_class == EffectClass.READ else CallState.UNKNOWN
-    return _close_call(call, state, error)
+    if decision.outcome is not None:
+        return decision.outcome
+    return await execute(decision, context or CallContext())
 
 
 async def _withdraw(deciding: asyncio.Task[Decision]) -> None:
@@ -131,25 +64,61 @@ async def _withdraw(deciding: asyncio.Task[Decision]) -> None:
         decision = await deciding
     except MeahError:
         return
-    if not decision.facts.local:
-        await in_db(settle, decision, MeahError("E_CANCELLED"), was_sent=False)
+    if decision.outcome is None and decision.call is not None:
+        error = MeahError("E_CANCELLED", details={"sent": False})
+        await in_db(settle, decision, None, error, verification.NONE, 0)
 
 
-async def _settle_done(decision: Decision) -> None:
+def decide_now(request: CallRequest) -> Outcome:
+    """The gate for sync doors (admin, commands). An allowed call that is not local is left to an executor."""
+    decision = decide(request, sync_door=True)
+    assert decision.outcome is not None
+    return decision.outcome
+
+
+# -- deciding -------------------------------------------------------------------------------------------------------
+
+
+def decide(request: CallRequest, *, sync_door: bool = False) -> Decision:
+    """Check, judge, record; a local call is also done, in the same transaction."""
+    decision = judged(request)
+    if decision.verdict.effect == DENY:
+        _deny(decision)
+    if not decision.facts.recorded and decision.verdict.effect == ALLOW:
+        decision.outcome = _apply_unrecorded(decision)
+        return decision
     try:
-        await in_db(settle, decision, None)
-    except MeahError as error:
-        raise MeahError(
-            error.code,
-            "The call was made, but its outcome could not be recorded.",
-            hint="Do not make it again before you have looked at what it did; then run `manage.py doctor`.",
-            retryable=False,
-        ) from error
+        _open(decision, sync_door=sync_door)
+    except IntegrityError:
+        # Somebody else opened the same request in this moment: then it is there to be found.
+        _open(decision, sync_door=sync_door)
+    return decision
 
 
-def _check_arguments(request: CallRequest) -> None:
+def judged(request: CallRequest) -> Decision:
+    """The verdict on a call as policy stands now. Raises MeahError for bad arguments and while everything is halted."""
+    _check_json(request.arguments)
+    target = target_of(request.server)
+    facts = target.facts(request.tool, request.arguments)
+    checked = target.check(request)
+    holds.refuse_while_halted(facts.recorded)
+    subject = Subject(
+        request.principal, request.server, request.tool, facts.effect_class, checked.arguments, facts.schema
+    )
+    return Decision(
+        replace(request, arguments=checked.arguments),
+        target,
+        facts,
+        checked,
+        canonical_text(checked.arguments),
+        judge(current(), subject),
+    )
+
+
+def _check_json(arguments: JsonObject) -> None:
     try:
-        size = len(canonical_text(request.arguments).encode())
+        check_value(arguments)
+        size = len(canonical_text(arguments).encode())
     except StrictDecodeError as error:
         raise MeahError(
             "E_INVALID_REQUEST",
@@ -166,72 +135,214 @@ def _check_arguments(request: CallRequest) -> None:
         )
 
 
-def _open_call(decision: Decision, salt: str) -> Call:
-    request = decision.request
-    return Call.objects.create(
-        state=CallState.DONE if decision.facts.local else CallState.SENDING,
-        principal=request.principal,
-        server=request.server,
-        tool=request.tool,
-        effect_class=decision.facts.effect_class,
-        door=request.door,
-        run=request.run,
-        step=request.step,
-        arguments_salt=salt,
-        owner=request.owner,
-        finished_at=Now() if decision.facts.local else None,
+def _deny(decision: Decision) -> None:
+    view, _ = commitment(decision.checked.arguments)
+    with transaction.atomic():
+        data = named(decision) | {"verdict": decision.verdict.as_dict(), "arguments": view}
+        record_many([NewEntry("call.denied", principal=decision.request.principal, data=data)])
+    verdict = decision.verdict
+    why = (verdict.reason or verdict.rule).rstrip(".")
+    raise MeahError(
+        "E_DENIED",
+        f"Policy denies {decision.request.server}/{decision.request.tool}: {why}.",
+        reason="policy",
+        details={"rule": verdict.rule},
     )
 
 
-def _apply(decision: Decision) -> list[NewEntry]:
-    """Do a local call, and return everything that is to be recorded of it."""
+def _apply_unrecorded(decision: Decision) -> Outcome | None:
+    if not decision.facts.local:
+        return None
+    applied = decision.target.apply(decision.request, decision.checked, None, decision.verdict)
+    return Outcome("done", applied.result)
+
+
+def _open(decision: Decision, *, sync_door: bool) -> None:
+    """Find the request that this one repeats, or open a new one: sent, held, or (local) done."""
+    # Redacting a large call takes its time: not while the write lock is held.
+    decision.arguments_view, decision.salt = commitment(decision.checked.arguments)
+    with transaction.atomic():
+        if not decision.is_read and (known := holds.repeats(decision.request, decision.text, decision.verdict.effect)):
+            decision.outcome = _repeated(decision, known)
+            return
+        if decision.verdict.effect == ALLOW and decision.is_read and not sync_door and not decision.facts.local:
+            return  # one row and one entry, written with its outcome
+        decision.call = new_call(decision, waits=decision.verdict.effect != ALLOW or sync_door)
+        if decision.verdict.effect != ALLOW:
+            approval = holds.hold(decision.call, decision.request, decision.verdict, decision.text)
+            decision.outcome = Outcome(
+                "pending_approval", approval=outcomes.approval_object(approval), call_id=decision.call.public_id
+            )
+            record_many([holds.held_entry(approval, decision.verdict, named(decision), decision.arguments_view)])
+        elif decision.facts.local:
+            decision.outcome = apply_local(decision)
+        elif sync_door:
+            ring_after_commit()
+            decision.outcome = Outcome("approved", call_id=decision.call.public_id)
+        else:
+            record_many([sent_entry(decision)])
+
+
+def apply_local(decision: Decision) -> Outcome:
+    """Do a call whose effect is rows, inside the caller's transaction, and record it last."""
     assert decision.call is not None
     applied = decision.target.apply(decision.request, decision.checked, decision.call, decision.verdict)
-    decision.result = applied.result
+    values = outcomes.stored_result(decision.target.store(applied.result))
+    Call.objects.filter(pk=decision.call.pk).update(**values)
     if applied.replaces_call_entries and applied.entries:
-        return _with_arguments(applied.entries, decision.arguments_view)
-    return [_sent(decision), *applied.entries, _entry(decision.call, "call.done")]
+        first, *others = applied.entries
+        entries = [replace(first, data=first.data | {"arguments": decision.arguments_view}), *others]
+    else:
+        entries = [sent_entry(decision), *applied.entries, outcome_entry(decision, CallState.DONE, {})]
+    record_many(entries)
+    return Outcome("done", applied.result, call_id=decision.call.public_id)
 
 
-def _with_arguments(entries: Iterable[NewEntry], view: JsonObject) -> list[NewEntry]:
-    first, *others = entries
-    return [replace(first, data=first.data | {"arguments": view}), *others]
-
-
-def _sent(decision: Decision) -> NewEntry:
-    assert decision.call is not None
-    return _entry(decision.call, "call.sent", verdict=decision.verdict.as_dict(), arguments=decision.arguments_view)
-
-
-def _close_call(call: Call, state: CallState, error: MeahError | None) -> bool:
-    """From `sending` to how it ended, with the entry that says so. False when that was done already."""
-    told: JsonObject | None = redact_value(error.as_dict()) if error else None
-    with transaction.atomic():
-        changed = Call.objects.filter(pk=call.pk, state=CallState.SENDING).update(
-            state=state, finished_at=Now(), error=told
+def _repeated(decision: Decision, known: holds.Known) -> Outcome:
+    """The answer to a retry: what is known of the request that it repeats; never a second send."""
+    call, approval = known.call, known.approval
+    if known.mismatch:
+        raise MeahError("E_IDEMPOTENCY_MISMATCH", details={"step": decision.request.step})
+    if approval is not None and approval.state == "rejected":
+        raise outcomes.rejected_error(approval)
+    if approval is not None and call.state in Call.OPEN:
+        return Outcome(
+            outcomes.status_of(approval), approval=outcomes.approval_object(approval), call_id=call.public_id
         )
+    if call.state in Call.OPEN:
+        raise MeahError("E_IN_PROGRESS", details={"step": decision.request.step})
+    if call.error is not None:
+        error = MeahError.from_dict(call.error)
+        error.details |= {"replay": True, "status": call.state}
+        raise error
+    stored = outcomes.result_of(call)
+    return Outcome(
+        "done", decision.target.revive(decision.request, decision.checked, stored), replay=True, call_id=call.public_id
+    )
+
+
+# -- running --------------------------------------------------------------------------------------------------------
+
+
+async def execute(decision: Decision, context: CallContext) -> Outcome:
+    """Run a call that is marked as sending (or an allowed read), verify it, settle it."""
+    context.idempotency_key = decision.call.step_key if decision.call else ""
+    context.timeout_s = context.timeout_s or decision.facts.timeout_s or DEFAULT_TIMEOUT_S
+    begun = time.monotonic()
+    error: MeahError | None = None
+    result: Any = None
+    check = verification.NONE
+    try:
+        result = await _run(decision, context)
+        if decision.verdict.verification and not verification.is_error(result):
+            check = await verification.read_back(decision.target, decision.request, decision.verdict.verification)
+            error = verification.failure(check)
+    except MeahError as failed:
+        error = failed
+    except asyncio.CancelledError:
+        # A job that was handed to the database thread runs to its end, even where this task is being cancelled.
+        in_task(in_db(settle, decision, None, MeahError("E_CANCELLED"), check, _since(begun)), name="gate-settle")
+        raise
+    except Exception as unexpected:
+        event(log, "call_failed_inside", level="error", tool=decision.request.tool, exc_info=unexpected)
+        error = MeahError("E_UNAVAILABLE", "The call failed inside MEAH; its log says more.", retryable=False)
+    await _settled(decision, result, error, check, _since(begun))
+    if error is not None:
+        raise error
+    return Outcome("done", result, call_id=decision.call.public_id if decision.call else "")
+
+
+async def _settled(
+    decision: Decision, result: Any, error: MeahError | None, check: verification.Check, duration_ms: int
+) -> None:
+    try:
+        await in_db(settle, decision, result, error, check, duration_ms)
+    except MeahError as unrecorded:
+        raise MeahError(
+            unrecorded.code,
+            "The call was made, but its outcome could not be recorded, so its result is withheld.",
+            hint="Do not make it again before you have looked at what it did; then run `manage.py doctor`.",
+            retryable=False,
+        ) from unrecorded
+
+
+async def _run(decision: Decision, context: CallContext) -> Any:
+    """The target's own run under the time limit; a write that is late goes on being listened for."""
+    key = decision.call.public_id if decision.call else f"read-{id(decision)}"
+    task = asyncio.ensure_future(decision.target.run(decision.request, decision.checked, context))
+    _running[key] = task
+    task.add_done_callback(lambda done: _running.pop(key, None))
+    try:
+        done, _ = await asyncio.wait([task], timeout=context.timeout_s)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if done:
+        return task.result()
+    if decision.is_read or decision.call is None:
+        task.cancel()
+    else:
+        in_task(_settle_late(decision, task), name="gate-late")
+    raise MeahError(
+        "E_TIMEOUT",
+        f"{decision.request.server}/{decision.request.tool} gave no answer within {context.timeout_s:g} s.",
+        hint="Do not simply repeat a write: it may have happened. Read back what it should have changed.",
+    )
+
+
+async def _settle_late(decision: Decision, task: asyncio.Task[Any]) -> None:
+    try:
+        result = await asyncio.wait_for(asyncio.shield(task), LATE_ANSWER_S)
+    except (MeahError, TimeoutError):
+        task.cancel()
+        return
+    await in_db(settle_unknown, decision, result)
+
+
+def cancel_running(reason: str) -> int:
+    """Cancel every call that this process is running, as a halt does. Returns how many."""
+    tasks = [task for task in _running.values() if not task.done()]
+    for task in tasks:
+        task.cancel(reason)
+    return len(tasks)
+
+
+def _since(begun: float) -> int:
+    return round((time.monotonic() - begun) * 1000)
+
+
+# -- settling -------------------------------------------------------------------------------------------------------
+
+
+def settle(
+    decision: Decision, result: Any, error: MeahError | None, check: verification.Check, duration_ms: int
+) -> None:
+    """Write how a call ended. A read gets its one row and one entry here.
+
+    Raises MeahError E_AUDIT when that can not be written: then the result is withheld.
+    """
+    if not decision.facts.recorded:
+        return
+    state = outcomes.state_after(decision.facts.effect_class, error)
+    with transaction.atomic():
+        if decision.call is None:
+            decision.call = new_call(decision, waits=False)
+            decision.call.arguments = ""
+        values = outcomes.values_after(decision.call, state, result, error, check, decision.target)
+        changed = Call.objects.filter(pk=decision.call.pk, state=CallState.SENDING).update(**values)
         if changed:
-            outcome = {"code": told["code"], "message": told["message"]} if told else {}
-            record_many([_entry(call, f"call.{state}", **outcome)])
-    return bool(changed)
+            ring_after_commit()
+            data: JsonObject = {"durationMs": duration_ms, **outcomes.described(result, error, check)}
+            if decision.is_read:
+                data |= {"verdict": decision.verdict.as_dict(), "arguments": decision.arguments_view}
+            record_many([outcome_entry(decision, state, data)])
 
 
-def _entry(call: Call, kind: str, **data: Any) -> NewEntry:
-    named = {"server": call.server, "tool": call.tool, "door": call.door}
-    return NewEntry(kind, principal=call.principal, subject=call.public_id, data=named | data)
-
-
-def _outcome(effect_class: EffectClass, error: MeahError | None, *, was_sent: bool) -> CallState:
-    """After sending, what can't be known of a write is unknown; a read simply failed."""
-    if error is None:
-        return CallState.DONE
-    ambiguous = was_sent and error.code in {"E_TIMEOUT", "E_CANCELLED", "E_NETWORK"}
-    return CallState.UNKNOWN if ambiguous and effect_class != EffectClass.READ else CallState.FAILED
-
-
-def _as_meah_error(error: BaseException) -> MeahError:
-    if isinstance(error, MeahError):
-        return error
-    if isinstance(error, Exception):
-        return MeahError("E_UNAVAILABLE", "The call failed inside MEAH; its log says more.")
-    return MeahError("E_CANCELLED")
+def settle_unknown(decision: Decision, result: Any) -> None:
+    """A late answer: what was unknown is done."""
+    assert decision.call is not None
+    with transaction.atomic():
+        values = outcomes.values_after(decision.call, CallState.DONE, result, None, verification.NONE, decision.target)
+        if Call.objects.filter(pk=decision.call.pk, state=CallState.UNKNOWN).update(**values):
+            ring_after_commit()
+            record_many([outcome_entry(decision, CallState.DONE, {"late": True})])

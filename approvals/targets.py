@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from approvals.models import Call, EffectClass
 from audit.services import NewEntry
 from core.errors import JsonObject, MeahError
+
+from .models import Call, EffectClass
+from .policy import Verdict
 
 
 @dataclass(frozen=True)
 class CallRequest:
     """A call as it came in at a door: who wants what, with which arguments.
 
-    `owner` is the process that accepted it, `run` and `step` are the caller's own names for a retry.
+    `owner` is the process that accepted it, `run` and `step` are the caller's own names for a retry; `user_id` is the
+    person behind the principal, where there is one.
     """
 
     principal: str
@@ -26,6 +29,7 @@ class CallRequest:
     owner: str = ""
     run: str = ""
     step: str = ""
+    user_id: int | None = None
 
 
 @dataclass(frozen=True)
@@ -35,30 +39,31 @@ class ToolFacts:
     effect_class: read, write or destructive, by the operator's marking.
     recorded: whether a call makes a row and entries; polling does not.
     local: whether the whole effect is rows of this database, made by `Target.apply` in the deciding transaction.
+    pin: digest of the definition that the call is judged under; schema: its input schema.
+    timeout_s: how long an answer is waited for; None leaves that to the target.
     """
 
     effect_class: EffectClass
     recorded: bool = True
     local: bool = False
+    pin: str = ""
+    schema: JsonObject | None = None
+    timeout_s: float | None = None
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What the policy said, and by which rule."""
+class Checked:
+    """Arguments that passed the tool's schema: as they are judged, shown and sent, and in the target's own form."""
 
-    effect: str
-    rule: str
-
-    def as_dict(self) -> JsonObject:
-        return {"effect": self.effect, "rule": self.rule}
+    arguments: JsonObject
+    value: Any = None
 
 
 @dataclass
 class Applied:
     """What a local call did: its result, and the entries that say so.
 
-    With `replaces_call_entries` they take the place of `call.sent` and `call.done`, as the starts of workers do; the
-    first of them then carries the view of the arguments.
+    With `replaces_call_entries` they take the place of `call.sent` and `call.done`, as the starts of workers do.
     """
 
     result: Any
@@ -68,9 +73,11 @@ class Applied:
 
 @dataclass
 class CallContext:
-    """What a running call may use of its door: a way to report progress, where the door has one."""
+    """What a running call may use of its door: a way to report progress, and its idempotency key."""
 
-    progress: Callable[[str], Awaitable[None]] | None = None
+    progress: Callable[[float, float | None, str | None], Awaitable[None]] | None = None
+    idempotency_key: str = ""
+    timeout_s: float | None = None
 
 
 class Target(Protocol):
@@ -81,39 +88,71 @@ class Target(Protocol):
     def tools(self) -> Sequence[str]: ...
 
     def facts(self, tool: str, arguments: JsonObject) -> ToolFacts:
-        """Raises MeahError E_NOT_FOUND for an unknown tool."""
+        """Raises MeahError: E_NOT_FOUND for an unknown tool, E_DENIED for one that is not offered."""
         ...
 
-    def check(self, request: CallRequest) -> Any:
-        """The arguments in the target's own form; raises MeahError before any person is asked.
+    def check(self, request: CallRequest) -> Checked:
+        """Raises MeahError before any person is asked."""
+        ...
 
-        Called outside of any transaction: whatever takes time belongs here, not into `apply`.
+    def needs(self, tool: str) -> Sequence[str]:
+        """Names of the variables that a process must have set to run it."""
+        ...
+
+    def apply(self, request: CallRequest, checked: Checked, call: Call | None, verdict: Verdict) -> Applied:
+        """For local tools, sync, inside the deciding transaction: make the rows, and say what to record."""
+        ...
+
+    async def run(self, request: CallRequest, checked: Checked, context: CallContext) -> Any:
+        """For all others: do it, and return the result.
+
+        Raises MeahError; one with `details.sent` false says that nothing had reached the server.
         """
         ...
 
-    def apply(self, request: CallRequest, checked: Any, call: Call | None, verdict: Verdict) -> Applied:
-        """For local tools, sync, inside the deciding transaction: make the rows, and say what to record.
-
-        `call` is None where the tool's facts say that its calls are not recorded; there is no transaction then.
-        """
+    def store(self, result: Any) -> Any:
+        """The result as JSON, to be kept with the call."""
         ...
 
-    async def run(self, request: CallRequest, checked: Any, context: CallContext | None) -> Any:
-        """For all others: do it, and return the result. Cancelling it stops it, where it can be stopped."""
+    def revive(self, request: CallRequest, checked: Checked, stored: Any) -> Any:
+        """The inverse of `store`, for a replay."""
         ...
 
+
+Resolver = Callable[[str], Target | None]
 
 _targets: dict[str, Target] = {}
+_resolvers: list[tuple[Resolver, Callable[[], Iterable[str]]]] = []
 
 
 def register(target: Target) -> None:
-    """Raises ValueError when the server's name is taken: never last one wins."""
+    """A target with a fixed name. Raises ValueError when the name is taken: never last one wins."""
     if target.server in _targets:
         raise ValueError(f"a target named {target.server!r} is registered already")
     _targets[target.server] = target
 
 
+def register_resolver(resolver: Resolver, servers: Callable[[], Iterable[str]] = tuple) -> None:
+    """A way to targets whose names live in rows; `servers` says which names there are at the moment."""
+    _resolvers.append((resolver, servers))
+
+
 def target_of(server: str) -> Target:
-    if server not in _targets:
-        raise MeahError("E_NOT_FOUND", f"There is no server named {server!r}.")
-    return _targets[server]
+    """Raises MeahError E_NOT_FOUND."""
+    if server in _targets:
+        return _targets[server]
+    for resolver, _ in _resolvers:
+        if (target := resolver(server)) is not None:
+            return target
+    raise MeahError("E_NOT_FOUND", f"There is no server named {server!r}.")
+
+
+def registered() -> list[Target]:
+    """The targets with fixed names."""
+    return list(_targets.values())
+
+
+def known() -> list[Target]:
+    """Every target that there is at the moment, by name."""
+    names = {server for _, servers in _resolvers for server in servers()} - _targets.keys()
+    return [target_of(name) for name in sorted({*names, *_targets})]

@@ -21,6 +21,10 @@ class Caller(Protocol):
 
     principal: str
     owner: str
+    role: str
+    user_id: int | None
+    run: str
+    step: str
 
     async def progress(self, message: str) -> None:
         """Tell the client that the call is alive; nothing where it did not ask for that."""

@@ -273,7 +273,8 @@ def change(
 
 
 def _differing(before: JsonObject, after: JsonObject) -> list[str]:
-    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    """By their text: in Python 1 equals true, and a rule that compares with one is not one that does with the other."""
+    return sorted(name for name in before.keys() | after.keys() if repr(before.get(name)) != repr(after.get(name)))
 
 
 def _settings_state(state: JsonObject, hidden: Collection[str]) -> str:

@@ -22,8 +22,14 @@ from core.errors import MeahError
 from core.text import visible
 
 # What is looked at most comes first; what is not named here follows in the admin's own order.
-APP_ORDER: Final = ("workers", "approvals", "audit", "auth")
-MODEL_ORDER: Final = ("Worker", "Provider", "RoleRoute", "WorkerSettings")
+APP_ORDER: Final = ("workers", "approvals", "gateway", "audit", "auth")
+MODEL_ORDER: Final = (
+    *("Worker", "Provider", "RoleRoute", "WorkerSettings"),
+    *("Approval", "Call", "Halt", "Rule", "ApprovalSettings", "Token", "Webhook", "Delivery", "Process"),
+    *("Server", "Tool", "GatewaySettings"),
+)
+# Where the page is about something else than rows of that model.
+MODEL_NAMES: Final = {"Approval": "Requests", "Halt": "Halt", "Delivery": "Messages to webhooks"}
 View = Callable[..., HttpResponseBase]
 
 
@@ -44,6 +50,8 @@ class MeahAdminSite(AdminSite):
         apps: list[Any] = super().get_app_list(request, app_label)
         for app in apps:
             app["models"].sort(key=lambda model: _place(model["object_name"], MODEL_ORDER))
+            for model in app["models"]:
+                model["name"] = MODEL_NAMES.get(model["object_name"], model["name"])
         return sorted(apps, key=lambda app: _place(app["app_label"], APP_ORDER))
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:

@@ -12,13 +12,17 @@ from typing import Final
 
 from django.conf import settings
 
-from approvals import governor, processes
-from approvals.models import Process
+from approvals import executor, processes, webhooks
+from approvals import services as approval_services
+from approvals.changes import changes
+from approvals.holds import load_settings
+from approvals.models import Delivery, Process
 from audit import dbthread, logins
 from audit.dbthread import in_background, in_db
 from core.bell import Bell
 from core.logs import event
 from core.tasks import in_task
+from gateway.runtime import Gateway
 from meah_site.schema import known, schema_is_newer
 from meah_site.version import version
 from workers import housekeeping, services
@@ -43,12 +47,16 @@ class Engine:
     def __init__(self, kind: Process.Kind) -> None:
         self.membership = processes.Membership(kind, version=version())
         self.pool = Pool(self.membership.public_id)
+        self.executor = executor.Executor(self.membership.public_id)
+        self.gateway = Gateway()
         self.outdated = asyncio.Event()
         self._bell = Bell(Path(settings.MEAH_HOME), self.membership.public_id)
         self._rung = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._chores = [
+            Chore("execute", self.executor.look, 0, first_after_s=0),
             Chore("sweep", self._sweep, SWEEP_EVERY_S, first_after_s=0),
+            Chore("webhooks", self._deliver, SWEEP_EVERY_S),
             Chore("publish", self._publish, PUBLISH_EVERY_S),
             Chore("schema", self._look_at_schema, SCHEMA_EVERY_S),
             Chore("logins", self._record_logins, LOGINS_EVERY_S),
@@ -60,6 +68,7 @@ class Engine:
         known()
         await in_db(effective)
         await in_db(self.membership.join)
+        await self.gateway.start()
         self._listen()
         self._task = in_task(self._run(), name="meah-engine")
 
@@ -68,6 +77,8 @@ class Engine:
         if self._task is not None:
             self._task.cancel()
             await self.pool.stop(reason)
+            await self.executor.stop()
+            await self.gateway.stop()
             await self._leave(reason)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.to_thread(dbthread.shutdown), LEAVE_WITHIN_S)
@@ -99,6 +110,7 @@ class Engine:
     async def _run(self) -> None:
         while True:
             self._rung.clear()
+            changes.ring()
             await self.pool.look()
             for chore in self._chores:
                 await chore.do_if_due()
@@ -106,8 +118,14 @@ class Engine:
                 await asyncio.wait_for(self._rung.wait(), LOOK_EVERY_S)
 
     async def _sweep(self) -> None:
-        await in_db(_settle_dead)
+        for call_id in await in_db(_settle_dead):
+            in_task(executor.read_back_unknown(call_id), name="read-back")
         await self.pool.sweep()
+
+    async def _deliver(self) -> None:
+        """Send what is due to webhooks, beside everything else."""
+        if due := await in_db(webhooks.claim_due):
+            in_task(_send(due), name="webhooks")
 
     async def _publish(self) -> None:
         """A provider that was added since names a key variable that this process may have."""
@@ -147,12 +165,22 @@ class Chore:
             event(log, "engine_stumbled", level="error", chore=self._name, exc_info=error)
 
 
-def _settle_dead() -> None:
+def _settle_dead() -> list[int]:
+    """Settle what dead processes left, and what ran out of time; the calls whose outcome is unknown now."""
     services.settle_orphans()
-    governor.settle_orphans()
+    unknown = executor.settle_orphans()
     processes.forget_dead()
+    approval_services.expire_due()
+    if approval_services.is_halted():
+        services.cancel_all("everything is halted")
+    return unknown
+
+
+async def _send(due: list[Delivery]) -> None:
+    await in_db(webhooks.settle, await webhooks.send(due))
 
 
 def _purge_texts() -> None:
     days = effective().limits.retention_days
     housekeeping.purge_texts(older_than_days=days, principal=services.SYSTEM)
+    approval_services.purge_texts(older_than_days=load_settings().result_days, principal=services.SYSTEM)

@@ -17,11 +17,15 @@ from django.urls import reverse
 from django.utils import timezone
 
 from approvals.display import ago
-from approvals.models import Process
+from approvals.models import Call, CallState, Process
 from approvals.processes import living
+from approvals.queue import waiting_for
+from approvals.services import DECIDE, is_halted
 from audit.services import ChainState, chain_state
 from core.errors import MeahError
 from core.text import visible
+from gateway.models import PinState, Tool
+from gateway.services import ACCEPT
 from workers.config import effective
 from workers.key_state import KeyState, is_this_process, key_state
 from workers.listing import listed
@@ -60,6 +64,7 @@ def overview(user: AbstractBaseUser | AnonymousUser) -> dict[str, Any]:
     if user.has_perm("audit.view_entry"):
         chain = _chain()
         context |= {"chain": chain, "tiles": [*context["tiles"], _chain_tile(chain)]}
+    context["tiles"] = [*_govern_tiles(user), *context["tiles"]]
     if user.has_perm("workers.view_provider"):
         context |= _providers(processes)
     context["command"] = register_command()
@@ -119,6 +124,33 @@ def _spending_tiles() -> list[Tile]:
         Tile("tokens today", f"{tokens:,}", url, note=_and_unknown(uncounted)),
         Tile("cost today", _costs(list(costs), nothing=not unpriced), url, note=_and_unknown(unpriced)),
     ]
+
+
+def _govern_tiles(user: AbstractBaseUser | AnonymousUser) -> list[Tile]:
+    """What waits for this person; what can not be known or is not as it was accepted, while there is any."""
+    assert isinstance(user, PermissionsMixin)
+    tiles = []
+    if user.has_perm(DECIDE):
+        waiting = waiting_for(user)
+        note = f"of {waiting.total:,} open" if waiting.total != waiting.mine else ""
+        note = "; ".join([*filter(None, [note]), *(["single approver"] if waiting.is_single_approver else [])])
+        url = reverse("admin:approvals_approval_changelist")
+        tiles.append(Tile("for you to decide", f"{waiting.mine:,}", url, note, tone="busy" if waiting.mine else ""))
+    if user.has_perm("approvals.halt") and is_halted():
+        tiles.append(Tile("every call", "halted", reverse("admin:approvals_halt_changelist"), tone="bad"))
+    unknown = Call.objects.filter(state=CallState.UNKNOWN).count() if user.has_perm("approvals.view_call") else 0
+    if unknown:
+        url = reverse("admin:approvals_call_changelist", query={"state__exact": "unknown"})
+        tiles.append(Tile("may have happened", f"{unknown:,}", url, tone="bad"))
+    quarantined = Tool.objects.filter(pin_state=PinState.QUARANTINED).count() if _may_see_tools(user) else 0
+    if quarantined:
+        url = reverse("admin:gateway_tool_changelist", query={"pin_state__exact": "quarantined"})
+        tiles.append(Tile("quarantined tools", f"{quarantined:,}", url, tone="busy"))
+    return tiles
+
+
+def _may_see_tools(user: PermissionsMixin) -> bool:
+    return user.has_perm("gateway.view_tool") or user.has_perm(ACCEPT)
 
 
 def _costs(sums: list[tuple[str, Decimal]], *, nothing: bool) -> str:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from approvals.models import Process
+from approvals.tools import tools as approval_tools
 from audit.dbthread import in_db
 from core.logs import event
 from core.tasks import in_task
 from meah_site.engine import Engine
-from meah_site.mcp_server import MeahServer
+from meah_site.mcp_server import Identity, MeahServer
 from meah_site.stdio import Streams, Wire, streams
 from workers.config import effective
 from workers.tools import tools
@@ -34,9 +35,10 @@ Ending = Literal["client_gone", "signal", "parent_gone", "outdated", "server_fai
 class StdioSession:
     """One client over stdin and stdout."""
 
-    def __init__(self, wire: Wire, parent: int) -> None:
+    def __init__(self, wire: Wire, parent: int, identity: Identity) -> None:
         """`parent` is the process id of the client, noted before anything else took time."""
         self._wire = wire
+        self._identity = identity
         self._parent = parent
         self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._signalled = asyncio.Event()
@@ -52,7 +54,8 @@ class StdioSession:
         except BaseException:
             await self._engine.stop("MEAH could not start")
             raise
-        meah = MeahServer(tools(self._engine.pool), self._engine.membership.public_id, self._on_caller)
+        offered = [*tools(self._engine.pool), *approval_tools(self._identity.role)]
+        meah = MeahServer(offered, self._engine.membership.public_id, self._identity, self._on_caller)
         async with streams(self._wire, on_frame=meah.on_frame, on_end=self._when("client_gone")) as pair:
             server = asyncio.create_task(
                 meah.server.run(pair.read, pair.write, meah.server.create_initialization_options()), name="mcp-server"

@@ -71,6 +71,8 @@ SECRET_KEY = _variable("MEAH_SECRET_KEY") or _secret_key()
 DEBUG = False
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]"]
 ALLOWED_HOSTS += [name for part in _variable("MEAH_ALLOWED_HOSTS").split(",") if (name := part.strip())]
+# Where people reach the admin: links in webhooks start with it.
+MEAH_BASE_URL = _variable("MEAH_BASE_URL").rstrip("/") or "http://127.0.0.1:7817"
 
 INSTALLED_APPS = [
     "daphne",
@@ -83,6 +85,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "audit",
     "approvals",
+    "gateway",
     "workers",
     "meah_site",
 ]

@@ -10,6 +10,7 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "audit",
     "approvals",
+    "gateway",
     "workers",
     "meah_site",
 ]

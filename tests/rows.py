@@ -85,13 +85,13 @@ def staff_client(*permissions: str) -> Client:
     return client
 
 
-def page(client: Client, url: str, **query: Any) -> str:
+def page(client: Client, url: str, /, **query: Any) -> str:
     response = client.get(url, query)
     assert response.status_code == 200, response
     return response.content.decode()
 
 
-def posted(client: Client, url: str, **data: Any) -> str:
+def posted(client: Client, url: str, /, **data: Any) -> str:
     """The page that a POST leads to, messages included."""
     response = client.post(url, data, follow=True)
     assert response.status_code == 200, response

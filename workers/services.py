@@ -15,6 +15,7 @@ from django.db.models.functions import Now
 
 from approvals.models import Call
 from approvals.processes import dead_among, ring_after_commit
+from approvals.services import is_halted
 from audit.services import NewEntry, record, record_many
 from core.errors import JsonObject, MeahError
 from core.redaction import redact_value
@@ -128,6 +129,8 @@ def _route(worker: Worker) -> JsonObject:
 
 def start_next(owner: str) -> Worker | None:
     """Claim the oldest queued worker of this process; None when there is none."""
+    if is_halted():
+        return None
     for worker in Worker.objects.queued_for(owner).defer(*LONG_COLUMNS)[:8]:
         # Said before there is one: should this process die, whatever it made can be found and removed.
         workspace = "" if worker.permission_profile == PermissionProfile.NONE else worker.public_id
@@ -297,6 +300,12 @@ def cancel_many(public_ids: Iterable[str], *, principal: str, reason: str) -> No
             entries += request_cancel(worker, principal=principal, reason=reason)
         if entries:
             record_many(entries)
+
+
+def cancel_all(reason: str) -> None:
+    """Cancel whatever is active, of any process, as a halt does."""
+    if active := list(Worker.objects.active().values_list("public_id", flat=True)):
+        cancel_many(active, principal=SYSTEM, reason=reason)
 
 
 def cancelled_error(reason: str = "") -> MeahError:

@@ -46,7 +46,16 @@ def _start(tool: str, arguments: JsonObject, *, principal: str, door: str) -> Wo
     request = CallRequest(
         principal=principal, server=SERVER, tool=tool, arguments=arguments, door=door, owner=console_owner()
     )
-    started = decide_now(request)
+    outcome = decide_now(request)
+    if outcome.approval is not None:
+        raise MeahError(
+            "E_DENIED",
+            f"Policy holds this start for approval: request {outcome.approval['approvalId']}.",
+            hint="It starts by itself once a person has approved it.",
+            reason="held",
+            details=outcome.approval,
+        )
+    started = outcome.result
     assert isinstance(started, Started)
     (worker,) = started.items
     assert isinstance(worker, Worker)

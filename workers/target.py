@@ -6,12 +6,14 @@ import asyncio
 import base64
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Final
 
 from approvals.models import Call, EffectClass
+from approvals.policy import Verdict
 from approvals.processes import living
-from approvals.targets import Applied, CallContext, CallRequest, ToolFacts, Verdict
+from approvals.targets import Applied, CallContext, CallRequest, Checked, ToolFacts
 from audit.dbthread import in_db
 from audit.services import NewEntry
 from core.errors import JsonObject, MeahError
@@ -36,6 +38,7 @@ from workers.schemas import (
     ListModelsIn,
     ParallelIn,
     TaskIn,
+    input_schema,
     parse,
 )
 
@@ -123,28 +126,52 @@ class WorkersTarget:
     def facts(self, tool: str, arguments: JsonObject) -> ToolFacts:
         """A start of nothing but dry runs makes nothing and calls no one: it is a read."""
         entry = self._find(tool)
-        return READ if entry.facts == WRITE and _is_dry(arguments) else entry.facts
+        facts = READ if entry.facts == WRITE and _is_dry(arguments) else entry.facts
+        return replace(facts, schema=_schema_of(entry.schema))
 
-    def check(self, request: CallRequest) -> Ready:
+    def check(self, request: CallRequest) -> Checked:
+        """Defaults are made explicit, so that a rule can speak of them and a person sees them."""
         entry = self._find(request.tool)
         # Reading the configuration makes its key variables known; where it is wrong, starting a worker says so.
         with contextlib.suppress(MeahError):
             effective()
         refuse_secrets(request.arguments)
-        return entry.prepare(parse(entry.schema, request.arguments))
+        arguments = parse(entry.schema, request.arguments)
+        return Checked(arguments.model_dump(by_alias=True, exclude_none=True), entry.prepare(arguments))
 
-    def apply(self, request: CallRequest, checked: Ready, call: Call | None, verdict: Verdict) -> Applied:
-        applied: Applied = self._find(request.tool).apply(request, checked, call, verdict)
+    def needs(self, tool: str) -> Sequence[str]:
+        return ()
+
+    def apply(self, request: CallRequest, checked: Checked, call: Call | None, verdict: Verdict) -> Applied:
+        applied: Applied = self._find(request.tool).apply(request, checked.value, call, verdict)
         return applied
 
-    async def run(self, request: CallRequest, checked: Ready, context: CallContext | None) -> Any:
+    async def run(self, request: CallRequest, checked: Checked, context: CallContext) -> Any:
         # What is being deleted is deleted, and its row says so, whether or not the caller still waits.
-        return await asyncio.shield(in_task(_clean_up_now(checked.arguments), name="clean-up"))
+        return await asyncio.shield(in_task(_clean_up_now(checked.value.arguments), name="clean-up"))
+
+    def store(self, result: Any) -> Any:
+        """Of workers only their ids are kept with the call: the workers keep everything else."""
+        if isinstance(result, Started):
+            return {"started": [item.public_id if isinstance(item, Worker) else item for item in result.items]}
+        if isinstance(result, Cancelling):
+            return {"cancelling": result.public_id}
+        return result.data if isinstance(result, DryRun) else result
+
+    def revive(self, request: CallRequest, checked: Checked, stored: Any) -> Any:
+        arguments = checked.value.arguments
+        if "started" in stored:
+            items = [services.get(item) if isinstance(item, str) else item for item in stored["started"]]
+            return Started(items, arguments)
+        return Cancelling(stored["cancelling"], arguments) if "cancelling" in stored else stored
 
     def _find(self, tool: str) -> _Entry:
         if tool not in self._entries:
             raise MeahError("E_NOT_FOUND", f"There is no tool named {tool!r}.")
         return self._entries[tool]
+
+
+_schema_of = cache(input_schema)
 
 
 # -- starts ---------------------------------------------------------------------------------------------------------

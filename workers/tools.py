@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from approvals.decision import Outcome
 from approvals.governor import submit
 from approvals.targets import CallRequest
 from approvals.tool import Caller, Handler, Tool
@@ -56,14 +57,14 @@ class WorkerTools:
 
     async def run(self, arguments: JsonObject, caller: Caller) -> JsonObject:
         started = await self._started("meah_run_agent", arguments, caller)
-        if isinstance(started, DryRun):
-            return started.data
+        if not isinstance(started, Started):
+            return started
         return (await self._results(started, 0, caller))[0]
 
     async def delegate(self, arguments: JsonObject, caller: Caller) -> JsonObject:
         started = await self._started("meah_delegate_task", arguments, caller)
-        if isinstance(started, DryRun):
-            return started.data
+        if not isinstance(started, Started):
+            return started
         result = (await self._results(started, _delegate_wait_ms(started) / 1000, caller))[0]
         if result["state"] in ENDED_BADLY:
             raise _worker_failed(result)
@@ -72,7 +73,9 @@ class WorkerTools:
     async def parallel(self, arguments: JsonObject, caller: Caller) -> JsonObject:
         begun = time.monotonic()
         started = await self._started("meah_parallel_agents", arguments, caller)
-        assert isinstance(started, Started) and isinstance(started.arguments, ParallelIn)
+        if not isinstance(started, Started):
+            return started
+        assert isinstance(started.arguments, ParallelIn)
         wait_s = started.arguments.wait_ms / 1000
         aggregate_ms = started.arguments.aggregate_timeout_ms
         if aggregate_ms is not None:
@@ -96,7 +99,10 @@ class WorkerTools:
 
     async def cancel(self, arguments: JsonObject, caller: Caller) -> JsonObject:
         """The order is a row; here we wait a moment so that the answer can show the end of it."""
-        cancelling: Cancelling = await _submit("meah_cancel_agent", arguments, caller)
+        outcome = await _submit("meah_cancel_agent", arguments, caller)
+        if outcome.approval is not None:
+            return outcome.approval
+        cancelling: Cancelling = outcome.result
         public_id = cancelling.public_id
         await self.pool.wait([public_id], CANCELLED_WITHIN_S)
         worker = await in_db(services.get, public_id)
@@ -110,25 +116,31 @@ class WorkerTools:
     async def clean_up(self, arguments: JsonObject, caller: Caller) -> JsonObject:
         return await _data("meah_cleanup_workspace", arguments, caller)
 
-    async def _started(self, tool: str, arguments: JsonObject, caller: Caller) -> Started | DryRun:
-        """Queue what was asked for. A call that is taken back meanwhile takes its workers with it."""
+    async def _started(self, tool: str, arguments: JsonObject, caller: Caller) -> Started | JsonObject:
+        """Queue what was asked for; of a dry run, or where a person has to approve it first, the answer to give.
+
+        A call that is taken back meanwhile takes its workers with it.
+        """
         self.pool.check_open()
         submitting = _submitting(tool, arguments, caller)
         try:
-            started: Started | DryRun = await asyncio.shield(submitting)
+            outcome = await asyncio.shield(submitting)
         except asyncio.CancelledError:
             if caller.cancelled_on_purpose():
                 in_task(self._take_back(submitting, caller), name="take-back")
             raise
-        return started
+        if outcome.approval is not None:
+            return outcome.approval
+        started: Started | DryRun = outcome.result
+        return started.data if isinstance(started, DryRun) else started
 
-    async def _take_back(self, submitting: asyncio.Task[Started | DryRun], caller: Caller) -> None:
+    async def _take_back(self, submitting: asyncio.Task[Outcome], caller: Caller) -> None:
         try:
-            started = await submitting
+            outcome = await submitting
         except MeahError:
             return
-        if isinstance(started, Started):
-            await self._cancel(started, caller, "the client cancelled the call")
+        if isinstance(outcome.result, Started):
+            await self._cancel(outcome.result, caller, "the client cancelled the call")
 
     async def _results(self, started: Started, wait_s: float, caller: Caller) -> list[JsonObject]:
         """Wait for the workers, telling the client every ten seconds, and say where everything stands then.
@@ -160,7 +172,7 @@ class WorkerTools:
         await self.pool.look()
 
 
-def _submitting(tool: str, arguments: JsonObject, caller: Caller) -> asyncio.Task[Any]:
+def _submitting(tool: str, arguments: JsonObject, caller: Caller) -> asyncio.Task[Outcome]:
     request = CallRequest(
         principal=caller.principal,
         server=SERVER,
@@ -168,17 +180,21 @@ def _submitting(tool: str, arguments: JsonObject, caller: Caller) -> asyncio.Tas
         arguments=arguments,
         door="mcp",
         owner=caller.owner,
+        run=caller.run,
+        step=caller.step,
+        user_id=caller.user_id,
     )
     return in_task(submit(request), name=f"submit-{tool}")
 
 
-async def _submit(tool: str, arguments: JsonObject, caller: Caller) -> Any:
+async def _submit(tool: str, arguments: JsonObject, caller: Caller) -> Outcome:
     """Through the gate. What was begun there is done, and recorded as done, whether or not the client still waits."""
     return await asyncio.shield(_submitting(tool, arguments, caller))
 
 
 async def _data(tool: str, arguments: JsonObject, caller: Caller) -> JsonObject:
-    data: JsonObject = await _submit(tool, arguments, caller)
+    outcome = await _submit(tool, arguments, caller)
+    data: JsonObject = outcome.result if outcome.approval is None else outcome.approval
     return data
 
 

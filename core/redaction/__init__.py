@@ -7,7 +7,7 @@ changes nothing. A secret of fewer than 8 characters is too short to be looked f
 
 from __future__ import annotations
 
-from core.redaction.engine import looks_like_key, redact, redact_counted
+from core.redaction.engine import looks_like_key, redact, redact_counted, without_values
 from core.redaction.fields import holds_secret_value, is_secret_field, redact_value
 from core.redaction.stream import StreamRedactor
 
@@ -19,4 +19,5 @@ __all__ = [
     "redact",
     "redact_counted",
     "redact_value",
+    "without_values",
 ]

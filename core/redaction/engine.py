@@ -41,6 +41,12 @@ def redact(text: str) -> str:
     return redact_counted(text)[0]
 
 
+def without_values(text: str) -> str:
+    """The text without the values of named secrets; what only looks like a key stays (layer 1 only)."""
+    data, count = _without_values(current_literals(), encode(text))
+    return decode(data) if count else text
+
+
 def redact_counted(text: str) -> tuple[str, int]:
     """The text without secrets, and how many were taken out."""
     return redact_with(current_literals(), text)

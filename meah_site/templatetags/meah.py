@@ -7,6 +7,7 @@ from typing import Any
 from django import template
 
 from approvals import display
+from approvals.models import Halt
 from core import text
 from workers.key_display import shown_key
 from workers.listing import title_of
@@ -18,6 +19,7 @@ register.filter("title_of", title_of)
 register.filter("badge", display.badge)
 register.filter("moment", display.moment)
 register.filter("ago", display.ago)
+register.filter("until", display.until)
 register.filter("duration", display.duration)
 register.filter("environment_mark", display.environment_mark)
 
@@ -30,3 +32,12 @@ def visible(value: Any) -> str:
 @register.filter
 def one_line(value: Any, limit: int) -> str:
     return text.one_line(str(value), limit)
+
+
+@register.simple_tag(takes_context=True)
+def halt_in_force(context: dict[str, Any]) -> Halt | None:
+    """The halt, for whoever is logged in; None while calls go through."""
+    request = context.get("request")
+    if request is None or not request.user.is_authenticated:
+        return None
+    return Halt.objects.filter(pk=1, engaged=True).first()

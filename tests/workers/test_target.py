@@ -23,7 +23,7 @@ NOBODY = "w_" + "0" * 20
 
 
 def ask(tool: str, **arguments: Any) -> Any:
-    return decide_now(CallRequest("agent:test", SERVER, f"meah_{tool}", arguments, "mcp", owner="p_mine"))
+    return decide_now(CallRequest("agent:test", SERVER, f"meah_{tool}", arguments, "mcp", owner="p_mine")).result
 
 
 def trace() -> tuple[int, int, int]:

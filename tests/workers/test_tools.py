@@ -30,6 +30,10 @@ class Caller:
 
     principal = "agent:test"
     owner = "p_mine"
+    role = "agent"
+    user_id = None
+    run = ""
+    step = ""
 
     def __init__(self, *, purpose: bool = True) -> None:
         self.purpose = purpose

@@ -195,14 +195,20 @@ class WorkerAdmin(ReadOnlyAdmin):
 
     def _cancel(self, request: HttpRequest, worker: Worker) -> str:
         arguments = {"workerId": worker.public_id, "reason": "by hand"}
-        decide_now(self._call(request, "meah_cancel_agent", arguments))
+        outcome = decide_now(self._call(request, "meah_cancel_agent", arguments))
+        if outcome.approval is not None:
+            return f"Cancelling {worker.public_id} waits for a decision: {outcome.approval['approvalId']}."
         worker.refresh_from_db(fields=["state"])
         return f"Worker {worker.public_id} is {'told to stop' if worker.is_active else 'cancelled'}."
 
     def _clean_up(self, request: HttpRequest, worker: Worker) -> str:
         call = self._call(request, "meah_cleanup_workspace", {"workerId": worker.public_id})
-        removed = async_to_sync(submit)(call)["removed"]
-        return f"The workspace of {worker.public_id} {'is removed' if removed else 'was gone already'}."
+        outcome = async_to_sync(submit)(call)
+        if outcome.approval is not None:
+            return f"Cleaning up {worker.public_id} waits for a decision: {outcome.approval['approvalId']}."
+        return (
+            f"The workspace of {worker.public_id} {'is removed' if outcome.result['removed'] else 'was gone already'}."
+        )
 
     def _call(self, request: HttpRequest, tool: str, arguments: JsonObject) -> CallRequest:
         return CallRequest(

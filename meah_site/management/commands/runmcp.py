@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,18 @@ class Command(BaseCommand):
     help = "Serve MEAH's tools over MCP on stdin and stdout; stdout belongs to the protocol, logs go to stderr."
     requires_system_checks: list[str] = []
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--role",
+            choices=["agent", "approver"],
+            default="agent",
+            help="what is offered; the approver role decides as the user of MEAH_TOKEN (scope approve)",
+        )
+
+    def handle(self, *args: Any, role: str, **options: Any) -> None:
         parent = os.getppid()
         try:
-            self._serve(parent)
+            self._serve(parent, role)
         except MeahError as error:
             fail(error)
         except DatabaseError as error:
@@ -45,7 +54,7 @@ class Command(BaseCommand):
         except OSError as error:
             fail(home_error(error))
 
-    def _serve(self, parent: int) -> None:
+    def _serve(self, parent: int, role: str) -> None:
         from meah_site import lazy_sdk
 
         lazy_sdk.install()
@@ -57,16 +66,36 @@ class Command(BaseCommand):
         if on_terminal:
             manage = Path(settings.BASE_DIR) / "manage.py"
             sys.stderr.write(TERMINAL_HELP.format(command=shlex.join([sys.executable, str(manage), "runmcp"])))
-        ending = asyncio.run(_session(wire, parent))
+        ending = asyncio.run(_session(wire, parent, _identity(role)))
         wire.finish()
         if ending == "server_failed":
             sys.exit(1)
 
 
-async def _session(wire: Any, parent: int) -> str:
+def _identity(role: str) -> Any:
+    """Who is served: the token's user where there is one. The approver role has to have one."""
+    from approvals.tokens import recognise
+    from core.secrets import name_secrets, read_secret
+    from meah_site.mcp_server import Identity
+
+    name_secrets(["MEAH_TOKEN"])
+    secret = read_secret("MEAH_TOKEN")
+    if secret is None and role == "approver":
+        raise MeahError(
+            "E_CONFIG",
+            "The approver role needs MEAH_TOKEN.",
+            hint="`manage.py tokens create NAME --user USER --scope approve` makes one; put it into the client's env.",
+        )
+    if secret is None:
+        return Identity(role)
+    token = recognise(secret, scope="approve" if role == "approver" else "agent")
+    return Identity(role, f"token:{token.name}", token.user_id)
+
+
+async def _session(wire: Any, parent: int, identity: Any) -> str:
     from meah_site.serve_mcp import StdioSession
 
-    return await StdioSession(wire, parent).serve()
+    return await StdioSession(wire, parent, identity).serve()
 
 
 def _prepare_database() -> None:

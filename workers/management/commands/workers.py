@@ -154,7 +154,11 @@ async def _clean_up(public_ids: Sequence[str]) -> tuple[int, list[str]]:
     try:
         for name in public_ids:
             try:
-                removed += (await submit(_request("meah_cleanup_workspace", {"workerId": name})))["removed"]
+                outcome = await submit(_request("meah_cleanup_workspace", {"workerId": name}))
+                if outcome.approval is not None:
+                    failures.append(f"{name}: waits for approval {outcome.approval['approvalId']}")
+                else:
+                    removed += outcome.result["removed"]
             except MeahError as error:
                 failures.append(f"{name}: {error.code}: {error.message}")
     finally:

@@ -1,0 +1,228 @@
+"""Downstream servers as the gate sees them: what is pinned decides, what was decided on is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mcp.shared.dispatcher import ProgressFnT
+
+from approvals.models import Call, EffectClass
+from approvals.policy import Verdict
+from approvals.targets import Applied, CallContext, CallRequest, Checked, ToolFacts
+from core.canonical import canonical_text
+from core.errors import JsonObject, MeahError
+from core.text import one_line
+
+from .failures import AmbiguousError, NotSentError
+from .jsonschemas import check_arguments
+from .launch import RESERVED_NAME, Launch
+from .models import Exposure, PinState, Server, Tool
+from .outgoing import without_secrets
+from .sessions import Connection, Open, current
+
+KEY_META = "meah/idempotency-key"
+# The gate gives up first where the answer is what is late; a start that is late must say that nothing was sent.
+START_SHARE = 0.95
+
+# A call is judged by these columns. Plain values: a query of whole rows costs three times as much, at every call.
+_TOOL = ("name", "definition", "pin", "pin_state", "quarantine_reason", "effect_class", "idempotency_argument")
+_SERVER = (
+    "name",
+    "transport",
+    "command",
+    "args",
+    "env",
+    "inherit_env",
+    "url",
+    "headers",
+    "private",
+    "exposure",
+    "timeout_ms",
+    "era",
+)
+_ROWS = Tool.objects.order_by().values_list(*_TOOL, *(f"server__{name}" for name in _SERVER))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A checked call: everything that sending it needs, without the database."""
+
+    launch: Launch
+    tool: str
+    pin: str
+    schema: JsonObject
+    idempotency_argument: str = ""
+
+
+def resolve(server: str) -> GatewayTarget | None:
+    """The target of a server that lives in a row; whether there is one, its `facts` say."""
+    return None if server.casefold() == RESERVED_NAME else GatewayTarget(server)
+
+
+def server_names() -> list[str]:
+    """The servers that agents can reach in some way."""
+    return list(Server.objects.exclude(exposure=Exposure.OFF).values_list("name", flat=True))
+
+
+class GatewayTarget:
+    """One server, for the time of one call."""
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+        self._rows: dict[str, Tool] = {}
+
+    def tools(self) -> Sequence[str]:
+        rows = Tool.objects.filter(server__name=self.server, pin_state=PinState.ACCEPTED)
+        return list(rows.order_by("name").values_list("name", flat=True))
+
+    def facts(self, tool: str, arguments: JsonObject) -> ToolFacts:
+        row = self._offered(tool)
+        return ToolFacts(
+            effect_class=EffectClass(row.effect_class),
+            pin=row.pin,
+            schema=row.pinned["inputSchema"],
+            timeout_s=row.server.timeout_ms / 1000,
+        )
+
+    def check(self, request: CallRequest) -> Checked:
+        row = self._offered(request.tool)
+        schema = row.pinned["inputSchema"]
+        # The canonical value: 1.0 has become 1, and keys have their order.
+        arguments: JsonObject = json.loads(canonical_text(request.arguments))
+        check_arguments(schema, row.pin, arguments)
+        prepared = Prepared(row.server.launch(), row.name, row.pin, schema, row.idempotency_argument)
+        return Checked(arguments, prepared)
+
+    def needs(self, tool: str) -> Sequence[str]:
+        server = Server.objects.filter(name=self.server).first()
+        return sorted(server.launch().variables) if server else []
+
+    def apply(self, request: CallRequest, checked: Checked, call: Call | None, verdict: Verdict) -> Applied:
+        raise NotImplementedError("no downstream tool is local")
+
+    async def run(self, request: CallRequest, checked: Checked, context: CallContext) -> JsonObject:
+        """The server's result as it was, but for MEAH's own secrets."""
+        prepared: Prepared = checked.value
+        connection = current().connection(prepared.launch)
+        opened = await _opened(connection, prepared, context)
+        arguments, meta = _with_key(checked.arguments, prepared, context)
+        sending = opened.call(
+            prepared.tool, arguments, meta=meta, on_progress=_progress(context), schema=prepared.schema
+        )
+        if prepared.launch.keep_after_timeout or context.timeout_s is None:
+            return without_secrets(await sending)
+        return without_secrets(await _or_end(sending, connection, context.timeout_s))
+
+    def store(self, result: Any) -> Any:
+        return result
+
+    def revive(self, request: CallRequest, checked: Checked, stored: Any) -> Any:
+        return stored
+
+    def _offered(self, tool: str) -> Tool:
+        """The tool's row. Raises MeahError naming why it can not be called."""
+        if tool not in self._rows:
+            self._rows[tool] = _row(self.server, tool)
+        row = self._rows[tool]
+        if row.server.exposure == Exposure.OFF:
+            raise _withheld(row, "off", f"The server {self.server} is switched off.")
+        if row.pin_state == PinState.GONE:
+            raise MeahError(
+                "E_UNAVAILABLE",
+                f"The server {self.server} does not have {tool} any more.",
+                retryable=False,
+                reason="gone",
+            )
+        if row.pin_state != PinState.ACCEPTED:
+            why = {"new": "is new and was not accepted yet", "changed": "has changed and was not accepted again yet"}
+            told = why.get(row.quarantine_reason, f"is quarantined: {row.quarantine_reason}")
+            raise _withheld(row, "quarantined", f"{self.server}/{tool} {told}.")
+        return row
+
+
+def _row(server: str, tool: str) -> Tool:
+    """The tool and its server, without what no call needs. Raises MeahError E_NOT_FOUND."""
+    found = next(iter(_ROWS.filter(server__name=server, name=tool)), None)
+    if found is None:
+        raise _not_found(server, tool)
+    ours, theirs = found[: len(_TOOL)], found[len(_TOOL) :]
+    return Tool(server=Server(**dict(zip(_SERVER, theirs, strict=True))), **dict(zip(_TOOL, ours, strict=True)))
+
+
+def _not_found(server: str, tool: str) -> MeahError:
+    if not Server.objects.filter(name=server).exists():
+        return MeahError("E_NOT_FOUND", f"There is no server named {one_line(server, 100)!r}.")
+    return MeahError("E_NOT_FOUND", f"The server {server} has no tool named {one_line(tool, 100)!r}.")
+
+
+def _withheld(row: Tool, reason: str, message: str) -> MeahError:
+    return MeahError(
+        "E_DENIED",
+        message,
+        hint="Ask the operator: a person has to accept it, in the admin or with `manage.py servers accept`.",
+        reason=reason,
+        details={"server": row.server.name, "tool": row.name},
+    )
+
+
+async def _opened(connection: Connection, prepared: Prepared, context: CallContext) -> Open:
+    """An open connection on which the tool still is what was accepted. Nothing has been sent when this raises."""
+    limit_s = None if context.timeout_s is None else context.timeout_s * START_SHARE
+    try:
+        opened = await asyncio.wait_for(connection.open(), limit_s)
+    except TimeoutError:
+        raise NotSentError(
+            "E_TIMEOUT",
+            f"The server {prepared.launch.server} did not start in time; nothing was sent.",
+            hint="It goes on starting: try again in a moment.",
+            retryable=True,
+            reason="starting",
+        ) from None
+    except MeahError as error:
+        raise error if isinstance(error, NotSentError) else NotSentError.because(error) from error
+    if opened.pins.get(prepared.tool) == prepared.pin:
+        return opened
+    pins = await connection.check_again()
+    if pins.get(prepared.tool) != prepared.pin:
+        raise NotSentError(
+            "E_DENIED",
+            f"{prepared.launch.server}/{prepared.tool} is not what was accepted any more; nothing was sent.",
+            hint="Ask the operator: a person has to accept the change.",
+            reason="quarantined",
+        )
+    return opened
+
+
+async def _or_end(sending: Any, connection: Connection, limit_s: float) -> JsonObject:
+    """A lazy server whose answer is late is ended before the failure is told, so that nothing lands afterwards."""
+    try:
+        return await asyncio.wait_for(sending, limit_s * START_SHARE)
+    except TimeoutError:
+        await connection.end()
+        raise AmbiguousError(
+            "E_TIMEOUT", f"{connection.launch.server} gave no answer in time and was ended.", retryable=False
+        ) from None
+
+
+def _with_key(arguments: JsonObject, prepared: Prepared, context: CallContext) -> tuple[JsonObject, JsonObject | None]:
+    if not context.idempotency_key:
+        return arguments, None
+    if prepared.idempotency_argument:
+        arguments = arguments | {prepared.idempotency_argument: context.idempotency_key}
+    return arguments, {KEY_META: context.idempotency_key}
+
+
+def _progress(context: CallContext) -> ProgressFnT | None:
+    """Progress of the server, told to the door; none is asked for where the door did not ask."""
+    tell = context.progress
+    if tell is None:
+        return None
+
+    async def told(progress: float, total: float | None, message: str | None) -> None:
+        await tell(progress, total, message)
+
+    return told

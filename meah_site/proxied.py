@@ -1,0 +1,108 @@
+"""Downstream tools that are listed beside MEAH's own: their posture in the description, their results as they were."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from approvals.decision import Outcome
+from approvals.governor import submit
+from approvals.policy import ALLOW, posture
+from approvals.policy_store import current
+from approvals.targets import CallContext, CallRequest
+from approvals.tool import Caller
+from core.errors import JsonObject, MeahError
+from core.redaction import redact_value
+from gateway.catalog import DirectTool, direct_tools
+
+HANDSHAKE_CONTENT = frozenset({"text", "image", "audio", "resource", "resource_link"})
+
+
+@dataclass(frozen=True)
+class Proxied:
+    """One downstream tool as one principal is shown it."""
+
+    tool: DirectTool
+    posture: str
+
+    @property
+    def keeps_output_schema(self) -> bool:
+        """Both official clients refuse an answer of ours where the listing promises another shape."""
+        return self.posture == ALLOW
+
+    def as_listed(self) -> JsonObject:
+        """The pinned definition under its listed name, tagged with what policy will say."""
+        listed = dict(self.tool.definition) | {"name": self.tool.listed_name}
+        listed["description"] = f"[policy: {self.posture}] {listed.get('description') or ''}".strip()
+        if not self.keeps_output_schema:
+            listed.pop("outputSchema", None)
+        return listed
+
+
+def proxied_tools(principal: str) -> dict[str, Proxied]:
+    """By listed name; sync, for the database thread."""
+    policy = current()
+    return {
+        tool.listed_name: Proxied(
+            tool,
+            posture(
+                policy, principal=principal, server=tool.server, tool=tool.tool, effect_class=str(tool.effect_class)
+            ),
+        )
+        for tool in direct_tools()
+    }
+
+
+async def call(proxied: Proxied, arguments: JsonObject, caller: Caller, context: CallContext) -> JsonObject:
+    """Through the gate: the child's result as it was, or our envelope in its place."""
+    promised = proxied.keeps_output_schema and "outputSchema" in proxied.tool.definition
+    request = CallRequest(
+        principal=caller.principal,
+        server=proxied.tool.server,
+        tool=proxied.tool.tool,
+        arguments=arguments,
+        door="mcp",
+        owner=caller.owner,
+        run=caller.run,
+        step=caller.step,
+        user_id=caller.user_id,
+    )
+    try:
+        outcome = await submit(request, context)
+    except MeahError as error:
+        return own_answer({"ok": False, "error": redact_value(error.as_dict())}, is_error=True)
+    return _passed(outcome) if outcome.approval is None else _waits(outcome, promised)
+
+
+def _passed(outcome: Outcome) -> JsonObject:
+    result: JsonObject = outcome.result
+    return result
+
+
+def _waits(outcome: Outcome, promised: bool) -> JsonObject:
+    return own_answer({"ok": True, "data": outcome.approval}, is_error=promised)
+
+
+def own_answer(envelope: JsonObject, *, is_error: bool) -> JsonObject:
+    """An answer that MEAH makes itself, as a tool result."""
+    return {
+        "content": [{"type": "text", "text": json.dumps(envelope, ensure_ascii=False)}],
+        "structuredContent": envelope,
+        "isError": is_error,
+    }
+
+
+def for_handshake_era(result: JsonObject) -> JsonObject:
+    """For a 2025 client: content that its protocol does not know becomes text, so that nothing is lost."""
+    content = [
+        block if block.get("type") in HANDSHAKE_CONTENT else _as_text(block) for block in result.get("content", [])
+    ]
+    out = result | {"content": content}
+    if "structuredContent" in out and not isinstance(out["structuredContent"], dict):
+        out["content"] = [*content, _as_text(out.pop("structuredContent"))]
+    return out
+
+
+def _as_text(value: Any) -> JsonObject:
+    return {"type": "text", "text": json.dumps(value, ensure_ascii=False)}
