@@ -75,6 +75,9 @@ class Caller:
     """The client's side of a call."""
 
     principal = "agent:benchmark"
+    role = "agent"
+    user_id = None
+    run = step = ""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -82,7 +85,7 @@ class Caller:
     async def progress(self, message: str) -> None:
         return None
 
-    def gave_up(self) -> bool:
+    def cancelled_on_purpose(self) -> bool:
         return False
 
 

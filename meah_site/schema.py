@@ -18,13 +18,14 @@ from core.errors import MeahError
 APPS: Final = {
     "audit": "audit",
     "approvals": "approvals",
+    "gateway": "gateway",
     "workers": "workers",
     "auth": "django.contrib.auth",
     "contenttypes": "django.contrib.contenttypes",
     "sessions": "django.contrib.sessions",
     "admin": "django.contrib.admin",
 }
-OURS: Final = ("audit", "approvals", "workers")
+OURS: Final = ("audit", "approvals", "gateway", "workers")
 TABLE: Final = "django_migrations"
 
 

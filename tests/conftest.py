@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import signal
 import sqlite3
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -23,6 +24,11 @@ from django.db import connections
 from django.test.utils import setup_databases, teardown_databases
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+# A shell starts what runs in its background with SIGINT ignored, and children inherit that: Ctrl-C would end nothing.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def is_postgres() -> bool:

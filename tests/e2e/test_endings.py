@@ -169,7 +169,7 @@ def test_after_a_kill_another_process_settles_the_workers_and_nothing_is_sent_ag
                 assert worker["error"]["details"]["reason"] == "process_died"
             time.sleep(1.5)
             assert len(fake.requests) == 6
-            left = {path.name for path in (home.path / "run").glob("*.lock")}
+            left = {path.name for path in (home.path / "run").glob("p_*.lock")}
             assert len(left) == 1
     assert verify().whole
 
