@@ -40,8 +40,18 @@ class MeahAdminSite(AdminSite):
     site_url = None
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
-        own = path("set-password/", self.admin_view(self.set_password), name="set_password")
-        return [own, *super().get_urls()]
+        # Late: the console's socket needs the apps to be loaded.
+        from meah_site.console import views as console
+
+        return [
+            path("set-password/", self.admin_view(self.set_password), name="set_password"),
+            path("console/", self.admin_view(console.console), name="console"),
+            path("console/rows/", self.admin_view(console.rows_page), name="console_rows"),
+            path("console/rows/<str:public_id>/", self.admin_view(console.worker_text), name="console_text"),
+            path("console/cancel/", self.admin_view(console.cancel), name="console_cancel"),
+            path("console/compare/", self.admin_view(console.compare), name="console_compare"),
+            *super().get_urls(),
+        ]
 
     def admin_view(self, view: View, cacheable: bool = False) -> Any:
         return super().admin_view(_with_error_page(self, view), cacheable)

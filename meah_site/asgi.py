@@ -9,4 +9,9 @@ from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "meah_site.settings")
 
-application = ProtocolTypeRouter({"http": get_asgi_application()})
+django_application = get_asgi_application()
+
+# Only now: the socket's consumer needs the apps.
+from meah_site.console.routing import websocket  # noqa: E402
+
+application = ProtocolTypeRouter({"http": django_application, "websocket": websocket})

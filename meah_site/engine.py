@@ -105,6 +105,8 @@ class Engine:
 
     def _on_bell(self) -> None:
         self._bell.drain()
+        # Those who look at rows need not wait for this process's own chores.
+        changes.ring()
         self._rung.set()
 
     async def _run(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from django import template
 
 from approvals import display
-from approvals.models import Halt
+from approvals.models import Approval, ApprovalState, Halt
 from core import text
 from workers.key_display import shown_key
 from workers.listing import title_of
@@ -41,3 +41,12 @@ def halt_in_force(context: dict[str, Any]) -> Halt | None:
     if request is None or not request.user.is_authenticated:
         return None
     return Halt.objects.filter(pk=1, engaged=True).first()
+
+
+@register.simple_tag(takes_context=True)
+def open_requests(context: dict[str, Any]) -> int | None:
+    """How many requests wait for a person; None for whoever may not see them."""
+    request = context.get("request")
+    if request is None or not request.user.has_perm("approvals.view_approval"):
+        return None
+    return Approval.objects.filter(state=ApprovalState.PENDING).count()

@@ -295,7 +295,7 @@ class WorkerAdmin(ReadOnlyAdmin):
             except MeahError as error:
                 form.add_meah_error(error)
             else:
-                return redirect("admin:workers_worker_change", worker.public_id)
+                return _after_start(request, worker)
         context = self.admin_site.each_context(request) | {
             "title": "Run a worker",
             "opts": self.opts,
@@ -308,6 +308,13 @@ class WorkerAdmin(ReadOnlyAdmin):
             "offered": configuration()[0].offered,
         }
         return render(request, "admin/workers/worker/run.html", context)
+
+
+def _after_start(request: HttpRequest, worker: Worker) -> HttpResponse:
+    """Back to the console, where the form was opened from there; else to the worker's own page."""
+    if request.GET.get("next") == "console":
+        return redirect(reverse("admin:console", query={"selected": worker.public_id}))
+    return redirect("admin:workers_worker_change", worker.public_id)
 
 
 def shown_tokens(worker: Worker) -> str:
