@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from audit.services import NewEntry
 from core.errors import JsonObject
 
-from .models import Call, CallState, EffectClass
+from .models import Call, CallState, EffectClass, new_call_id
 from .policy import ALLOW, Verdict
 from .step_key import same_call, step_key
 from .targets import CallRequest, Checked, Target, ToolFacts
@@ -50,9 +50,11 @@ class Decision:
 
 def new_call(decision: Decision, *, waits: bool) -> Call:
     request, facts = decision.request, decision.facts
+    public_id = new_call_id()
     local_now = facts.local and decision.verdict.effect == ALLOW
     state = CallState.DONE if local_now else CallState.HELD if waits else CallState.SENDING
     return Call.objects.create(
+        public_id=public_id,
         state=state,
         principal=request.principal,
         server=request.server,
@@ -64,7 +66,8 @@ def new_call(decision: Decision, *, waits: bool) -> Call:
         step_key=step_key(
             principal=request.principal,
             run=request.run,
-            step=request.step,
+            # Without a step each call is one of its own: two that are meant must not look like one that is repeated.
+            step=request.step or public_id,
             server=request.server,
             tool=request.tool,
             arguments=decision.text,

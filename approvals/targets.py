@@ -73,9 +73,13 @@ class Applied:
 
 @dataclass
 class CallContext:
-    """What a running call may use of its door: a way to report progress, and its idempotency key."""
+    """What a running call may use of its door: a way to report progress, and its idempotency key.
+
+    takes_questions: whether a client is there that may be asked for more (`input_required`, from MCP 2026-07-28 on).
+    """
 
     progress: Callable[[float, float | None, str | None], Awaitable[None]] | None = None
+    takes_questions: bool = False
     idempotency_key: str = ""
     timeout_s: float | None = None
 

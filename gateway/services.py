@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from approvals.models import EffectClass
@@ -179,12 +180,10 @@ def server_defaults() -> dict[str, dict[str, Any]]:
     """The defaults of policy that servers override, by server and class."""
     columns = ("read_default", "write_default", "destructive_default")
     found: dict[str, dict[str, Any]] = {}
-    for name, *effects in Server.objects.values_list("name", *columns):
-        overrides = {
-            kind: effect for kind, effect in zip(("read", "write", "destructive"), effects, strict=True) if effect
-        }
-        if overrides:
-            found[name] = overrides
+    overriding = Q(read_default__gt="") | Q(write_default__gt="") | Q(destructive_default__gt="")
+    for name, *effects in Server.objects.filter(overriding).order_by().values_list("name", *columns):
+        by_class = zip(("read", "write", "destructive"), effects, strict=True)
+        found[name] = {kind: effect for kind, effect in by_class if effect}
     return found
 
 

@@ -114,8 +114,11 @@ class GatewayTarget:
             prepared.tool, arguments, meta=meta, on_progress=_progress(context), schema=prepared.schema
         )
         if prepared.launch.keep_after_timeout or context.timeout_s is None:
-            return without_secrets(await sending)
-        return without_secrets(await _or_end(sending, connection, context.timeout_s))
+            result = await sending
+        else:
+            result = await _or_end(sending, connection, context.timeout_s)
+        _refuse_questions(result, prepared, context)
+        return without_secrets(result)
 
     def store(self, result: Any) -> Any:
         return result
@@ -206,6 +209,18 @@ async def _or_end(sending: Any, connection: Connection, limit_s: float) -> JsonO
         raise AmbiguousError(
             "E_TIMEOUT", f"{connection.launch.server} gave no answer in time and was ended.", retryable=False
         ) from None
+
+
+def _refuse_questions(result: JsonObject, prepared: Prepared, context: CallContext) -> None:
+    """A server that wants to know more has done nothing yet; without a client to ask, the call has failed."""
+    if result.get("resultType") == "input_required" and not context.takes_questions:
+        raise MeahError(
+            "E_INVALID_REQUEST",
+            f"{prepared.launch.server}/{prepared.tool} asks for more input, and nobody is there who could be asked: "
+            "the call runs by itself after its approval, or its client speaks an older MCP.",
+            hint="Give what it asks for as arguments of a new call.",
+            reason="input_required",
+        )
 
 
 def _with_key(arguments: JsonObject, prepared: Prepared, context: CallContext) -> tuple[JsonObject, JsonObject | None]:

@@ -178,8 +178,11 @@ class MeahServer:
         tool = (await in_db(proxied.proxied_tools, caller.principal)).get(params.name)
         if tool is None:
             raise MCPError(mcp_types.INVALID_PARAMS, f"Unknown tool: {one_line(visible(params.name), 200)}")
-        result = await proxied.call(tool, params.arguments or {}, caller, CallContext(progress=caller.pass_progress))
-        if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        result = await proxied.call(
+            tool, params.arguments or {}, caller, CallContext(progress=caller.pass_progress, takes_questions=modern)
+        )
+        if not modern:
             result = proxied.for_handshake_era(result)
         return {"resultType": "complete"} | result
 

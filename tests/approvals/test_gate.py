@@ -218,6 +218,8 @@ def test_allowed_calls_without_a_step_are_always_sent(home: Home, box: CountingT
     run(governor.submit(request()))
     run(governor.submit(request()))
     assert len(box.effects) == 2
+    # The server must not take the second for a repetition of the first.
+    assert len(set(box.keys)) == 2
 
 
 def test_a_step_answers_for_good_and_refuses_other_arguments(home: Home, box: CountingTarget, run: Any) -> None:

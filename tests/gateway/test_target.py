@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from approvals.models import CallState, EffectClass
+from approvals.outcomes import state_after
 from approvals.targets import target_of
 from audit.dbthread import in_db
 from core.errors import MeahError
@@ -251,5 +253,22 @@ def test_a_late_answer_still_comes_to_who_waits(home: Any, run: Any) -> None:
             done, _ = await asyncio.wait([waiting], timeout=0.4)
             assert not done, "the gate gives up by itself and listens on"
             assert (await waiting)["content"][0]["text"] == "late"
+
+    run(scenario())
+
+
+def test_a_question_goes_to_a_client_that_can_be_asked_and_fails_the_call_otherwise(home: Any, run: Any) -> None:
+    async def scenario() -> None:
+        await in_db(make_server, raw())
+        async with gateway() as running:
+            await learn(running)
+            asked = await call("ask", takes_questions=True)
+            assert asked["resultType"] == "input_required" and asked["requestState"] == "s1"
+            assert asked["inputRequests"]["who"]["params"]["message"] == "Who?"
+            with pytest.raises(MeahError) as refused:
+                await call("ask")
+            assert refused.value.reason == "input_required"
+            # The server has done nothing: nobody need look what became of it.
+            assert state_after(EffectClass.WRITE, refused.value) == CallState.FAILED
 
     run(scenario())

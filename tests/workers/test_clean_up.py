@@ -58,7 +58,7 @@ def test_the_database_thread_is_free_while_files_are_deleted(
                 await call
         go_on.set()
         if not gives_up:
-            assert (await call)["removed"] is True
+            assert (await call).result["removed"] is True
         while (await in_db(services.get, worker.public_id)).workspace:
             await asyncio.sleep(0.02)
 

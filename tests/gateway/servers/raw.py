@@ -77,6 +77,7 @@ BUILT_IN = [
     tool("is_error"),
     tool("odd"),
     tool("change"),
+    tool("ask"),
     tool("delete", annotations={"destructiveHint": True}),
 ]
 
@@ -139,6 +140,11 @@ def call(number: object, params: dict) -> dict | None:
         odd = {"type": "hologram", "voxels": [1, 2, 3]}
         image = {"type": "image", "data": "aGk=", "mimeType": "image/png", "annotations": {"x": 1}}
         return {"content": [odd, image], "futureField": {"a": 1}, "structuredContent": [1, 2], "_meta": {"k": "v"}}
+    if name == "ask":
+        wanted = {"type": "object", "properties": {"name": {"type": "string"}}}
+        question = {"mode": "form", "message": "Who?", "requestedSchema": wanted}
+        asked = {"who": {"method": "elicitation/create", "params": question}}
+        return {"resultType": "input_required", "inputRequests": asked, "requestState": "s1"}
     if name == "change":
         write({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         return text("told")
