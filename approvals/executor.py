@@ -10,6 +10,8 @@ import asyncio
 import logging
 from dataclasses import replace
 from datetime import timedelta
+from itertools import islice
+from typing import Final
 
 from django.db import transaction
 from django.db.models import Q
@@ -31,7 +33,8 @@ from .targets import CallContext, target_of
 
 log = logging.getLogger("meah.executor")
 
-LEASE = timedelta(seconds=30)
+LEASE: Final = timedelta(seconds=30)
+AT_ONCE: Final = 32
 
 
 class Executor:
@@ -85,13 +88,14 @@ def claim(owner: str) -> list[int]:
     now = timezone.now()
     approved = Q(approval__state=ApprovalState.APPROVED, approval__execute_by__gt=now)
     waiting = Call.objects.filter(Q(needs_approval=False) | approved, state=CallState.HELD)
-    free = waiting.filter(Q(lease_owner="") | Q(lease_until__lte=now)).order_by("id")
-    calls = list(free[:32])
-    if not calls:
+    processes = {name for pair in waiting.order_by().values_list("owner", "lease_owner").distinct() for name in pair}
+    if not processes:
         return []
-    dead = dead_among({call.owner for call in calls if call.owner and call.owner != owner})
-    mine = [call for call in calls if call.owner in {owner, ""} or call.owner in dead]
-    return [call.pk for call in mine if _can_run(call) and _lease(call, owner)]
+    dead = dead_among(processes - {owner, ""})
+    # A lease ends by itself, or with the process that holds it: nothing was sent under it.
+    is_free = Q(lease_owner__in={"", *dead}) | Q(lease_until__lte=now)
+    mine = waiting.filter(is_free, owner__in={owner, "", *dead}).order_by("id")
+    return list(islice((call.pk for call in mine if _can_run(call) and _lease(call, owner)), AT_ONCE))
 
 
 def _can_run(call: Call) -> bool:
@@ -102,9 +106,11 @@ def _can_run(call: Call) -> bool:
 
 
 def _lease(call: Call, owner: str) -> bool:
-    now = timezone.now()
-    free = Call.objects.filter(Q(lease_owner="") | Q(lease_until__lte=now), pk=call.pk, state=CallState.HELD)
-    return bool(free.update(lease_owner=owner, lease_until=now + LEASE))
+    """Only from the very lease that was found free: one of several processes gets it."""
+    found = Call.objects.filter(
+        pk=call.pk, state=CallState.HELD, lease_owner=call.lease_owner, lease_until=call.lease_until
+    )
+    return bool(found.update(lease_owner=owner, lease_until=timezone.now() + LEASE))
 
 
 # -- starting -------------------------------------------------------------------------------------------------------

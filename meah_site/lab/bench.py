@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import secrets
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from core.errors import JsonObject
 
 ROOT = Path(settings.BASE_DIR)
 EXAMPLES = ROOT / "examples"
+APPROVERS = ("ann", "ben")
 COMMAND_TIMEOUT_S = 90
 SETTLE_WITHIN_S = 20
 
@@ -37,11 +37,9 @@ class Lab:
         self._tokens: dict[str, str] = {}
 
     async def __aenter__(self) -> Lab:
-        await self.manage("migrate", "--no-input", "--verbosity", "0")
-        await self.manage("policy", "import", str(EXAMPLES / "policy.yaml"), "--yes")
-        await self.manage("servers", "import", str(self._crm_config()), "--yes")
-        for name in ("ann", "ben"):
-            await self._add_approver(name)
+        words = ["-m", "meah_site.lab.prepare", str(EXAMPLES / "policy.yaml"), str(self._crm_config()), *APPROVERS]
+        said = await self._run([sys.executable, *words], self.environ)
+        self._tokens = json.loads(said.splitlines()[-1])
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -52,9 +50,11 @@ class Lab:
     async def manage(self, *arguments: str, token_of: str = "", check: bool = True) -> str:
         """Run a command; its output. Raises LabError with what it said when it fails (unless `check` is off)."""
         environ = self.environ | ({"MEAH_TOKEN": self._tokens[token_of]} if token_of else {})
+        return await self._run([*self._python("manage.py"), *arguments], environ, check=check)
+
+    async def _run(self, words: Sequence[str], environ: Mapping[str, str], *, check: bool = True) -> str:
         process = await asyncio.create_subprocess_exec(
-            *self._python("manage.py"),
-            *arguments,
+            *words,
             cwd="/",
             env=environ,
             stdin=asyncio.subprocess.DEVNULL,
@@ -65,9 +65,9 @@ class Lab:
             out, err = await asyncio.wait_for(process.communicate(), COMMAND_TIMEOUT_S)
         except TimeoutError:
             process.kill()
-            raise LabError(f"{' '.join(arguments)} took too long") from None
+            raise LabError(f"{' '.join(words)} took too long") from None
         if check and process.returncode:
-            raise LabError(f"{' '.join(arguments)}: {(err or out).decode(errors='replace').strip()[-2000:]}")
+            raise LabError(f"{' '.join(words)}: {(err or out).decode(errors='replace').strip()[-2000:]}")
         return out.decode() + ("" if check else err.decode())
 
     @property
@@ -85,24 +85,6 @@ class Lab:
         if not self._sabotage:
             return [sys.executable, str(ROOT / script)]
         return [sys.executable, "-m", self._sabotage, str(ROOT / script)]
-
-    async def _add_approver(self, name: str) -> None:
-        password = {"DJANGO_SUPERUSER_PASSWORD": secrets.token_urlsafe(12)}
-        await self._create_user(name, password)
-        out = await self.manage("tokens", "create", f"{name}-lab", "--user", name, "--scope", "approve")
-        self._tokens[name] = out.strip().splitlines()[-1]
-
-    async def _create_user(self, name: str, password: dict[str, str]) -> None:
-        process = await asyncio.create_subprocess_exec(
-            *self._python("manage.py"),
-            *("createsuperuser", "--no-input", "--username", name, "--email", f"{name}@example.invalid"),
-            env=self.environ | password,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        _, err = await process.communicate()
-        if process.returncode:
-            raise LabError(err.decode(errors="replace"))
 
     # -- the CRM ------------------------------------------------------------------------------------------------
 
