@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
@@ -183,6 +183,11 @@ def is_as_asked(approval: Approval) -> bool:
     return binding_of(approval.call, approval.call.arguments) == approval.digest
 
 
+_DECIDED_HINTS: Final[dict[str, str]] = dict.fromkeys(
+    (ApprovalState.EXPIRED.value, ApprovalState.VOID.value), "It was never sent; the agent can ask again."
+)
+
+
 def already_decided(approval: Approval) -> MeahError:
     """What the loser of a race, or a late decision, is told."""
     first = approval.decisions.select_related("user").order_by("-id").first()
@@ -191,7 +196,7 @@ def already_decided(approval: Approval) -> MeahError:
     return MeahError(
         "E_INVALID_REQUEST",
         f"This request is {status_of(approval)} already{by}{note}.",
-        hint="An expired or void request was never sent; the agent can ask again.",
+        hint=_DECIDED_HINTS.get(approval.state, "Its page, and approval_status, say what became of it."),
         reason="decided",
         details={"status": status_of(approval)},
     )

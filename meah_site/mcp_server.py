@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import mcp_types
-from mcp.server.lowlevel.server import Server
+from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -23,6 +23,7 @@ from core.logs import event
 from core.redaction import redact_value
 from core.text import one_line, visible
 from meah_site import proxied
+from meah_site.listing_watch import ListingWatch
 from meah_site.version import version
 
 log = logging.getLogger("meah.mcp")
@@ -144,19 +145,30 @@ class MeahServer:
         self._on_caller = on_caller
         self._cancellations = Cancellations()
         self.on_frame = self._cancellations.note
+        self.watch = ListingWatch(self._direct_tools)
         self.server = Server(
             SERVER_NAME,
             version=version(),
             instructions=WORKERS + (APPROVER if identity.role == "approver" else AGENT),
             on_list_tools=self._list_tools,  # type: ignore[arg-type]
             on_call_tool=self._call_tool,
+            on_subscriptions_listen=self.watch.on_listen,
         )
+
+    def options(self) -> Any:
+        """How the server presents itself to clients of the handshake era."""
+        return self.server.create_initialization_options(NotificationOptions(tools_changed=True))
 
     async def _list_tools(self, context: Any, params: Any) -> JsonObject:
         principal = self._identity.principal or principal_of(context)
-        others = [tool.as_listed() for tool in (await in_db(proxied.proxied_tools, principal)).values()]
+        others = await self._direct_tools(principal)
+        listens = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        self.watch.looked(principal, others, session=None if listens else context.session)
         listed = [*self._listed, *others]
         return {"tools": listed, "resultType": "complete", "ttlMs": LIST_TTL_MS, "cacheScope": "private"}
+
+    async def _direct_tools(self, principal: str) -> list[JsonObject]:
+        return [tool.as_listed() for tool in (await in_db(proxied.proxied_tools, principal)).values()]
 
     async def _call_tool(self, context: Any, params: Any) -> Any:
         caller = ClientCaller(context, self._owner, self._identity, self._cancellations)
@@ -175,7 +187,7 @@ class MeahServer:
             return _answer({"ok": False, "error": inside.as_dict()})
 
     async def _call_proxied(self, context: Any, params: Any, caller: ClientCaller) -> JsonObject:
-        tool = (await in_db(proxied.proxied_tools, caller.principal)).get(params.name)
+        tool = await in_db(proxied.find, params.name, caller.principal)
         if tool is None:
             raise MCPError(mcp_types.INVALID_PARAMS, f"Unknown tool: {one_line(visible(params.name), 200)}")
         modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS

@@ -8,12 +8,13 @@ from typing import Any
 
 from approvals.decision import Outcome
 from approvals.governor import submit
-from approvals.policy import ALLOW, posture
+from approvals.policy import ALLOW, Policy, posture
 from approvals.policy_store import current
 from approvals.targets import CallContext, CallRequest
 from approvals.tool import Caller
 from core.errors import JsonObject, MeahError
 from core.redaction import redact_value
+from gateway import catalog
 from gateway.catalog import DirectTool, direct_tools
 
 HANDSHAKE_CONTENT = frozenset({"text", "image", "audio", "resource", "resource_link"})
@@ -43,15 +44,23 @@ class Proxied:
 def proxied_tools(principal: str) -> dict[str, Proxied]:
     """By listed name; sync, for the database thread."""
     policy = current()
-    return {
-        tool.listed_name: Proxied(
-            tool,
-            posture(
-                policy, principal=principal, server=tool.server, tool=tool.tool, effect_class=str(tool.effect_class)
-            ),
-        )
-        for tool in direct_tools()
-    }
+    return {tool.listed_name: _as_shown(tool, policy, principal) for tool in direct_tools()}
+
+
+def find(listed_name: str, principal: str) -> Proxied | None:
+    """The tool of that name as this principal is shown it; sync, for the database thread."""
+    try:
+        tool = catalog.find(listed_name)
+    except MeahError:
+        return None
+    return _as_shown(tool, current(), principal)
+
+
+def _as_shown(tool: DirectTool, policy: Policy, principal: str) -> Proxied:
+    shown = posture(
+        policy, principal=principal, server=tool.server, tool=tool.tool, effect_class=str(tool.effect_class)
+    )
+    return Proxied(tool, shown)
 
 
 async def call(proxied: Proxied, arguments: JsonObject, caller: Caller, context: CallContext) -> JsonObject:

@@ -57,12 +57,11 @@ class StdioSession:
         offered = [*tools(self._engine.pool), *approval_tools(self._identity.role)]
         meah = MeahServer(offered, self._engine.membership.public_id, self._identity, self._on_caller)
         async with streams(self._wire, on_frame=meah.on_frame, on_end=self._when("client_gone")) as pair:
-            server = asyncio.create_task(
-                meah.server.run(pair.read, pair.write, meah.server.create_initialization_options()), name="mcp-server"
-            )
+            server = asyncio.create_task(meah.server.run(pair.read, pair.write, meah.options()), name="mcp-server")
             server.add_done_callback(lambda _: self._when("server_failed")())
             in_task(self._watch_parent(), name="watch-parent")
             in_task(self._watch_schema(), name="watch-schema")
+            in_task(meah.watch.run(), name="watch-listing")
             gc.freeze()
             gc.enable()
             event(log, "server_ready", transport="stdio", process=self._engine.membership.public_id, pid=os.getpid())

@@ -10,21 +10,32 @@ import pytest
 
 from approvals.tool import Caller, Tool
 from core.errors import JsonObject, MeahError
-from meah_site.mcp_server import INSTRUCTIONS, MAX_REASONS, Cancellations, ClientCaller, MeahServer
+from meah_site.mcp_server import (
+    AGENT,
+    APPROVER,
+    MAX_REASONS,
+    WORKERS,
+    Cancellations,
+    ClientCaller,
+    Identity,
+    MeahServer,
+)
 
 
-def context(name: str | None = "claude", request_id: Any = 1, told: list[Any] | None = None) -> Any:
+def context(
+    name: str | None = "claude", request_id: Any = 1, told: list[Any] | None = None, meta: JsonObject | None = None
+) -> Any:
     async def report_progress(*beat: Any) -> None:
         assert told is not None
         told.append(beat)
 
     params = None if name is None else SimpleNamespace(client_info=SimpleNamespace(name=name))
     session = SimpleNamespace(client_params=params, report_progress=report_progress)
-    return SimpleNamespace(session=session, request_id=request_id)
+    return SimpleNamespace(session=session, request_id=request_id, meta=meta, protocol_version="2025-11-25")
 
 
 def caller(of: Any = None, cancellations: Cancellations | None = None) -> ClientCaller:
-    return ClientCaller(of or context(), "p_mine", cancellations or Cancellations())
+    return ClientCaller(of or context(), "p_mine", Identity(), cancellations or Cancellations())
 
 
 def cancelled(request_id: Any, reason: Any = None) -> JsonObject:
@@ -126,8 +137,24 @@ def test_progress_only_grows(run: Any) -> None:
     assert [beat[0] for beat in told] == [1, 2, 3] and told[0][2] == "w_1: running"
 
 
-def test_the_instructions_fit_every_client() -> None:
-    assert INSTRUCTIONS.isascii() and len(INSTRUCTIONS) < 1_500
+@pytest.mark.parametrize("role", [AGENT, APPROVER])
+def test_the_instructions_fit_every_client(role: str) -> None:
+    assert (WORKERS + role).isascii() and len(WORKERS + role) < 1_500
+
+
+def test_a_step_comes_with_the_request_and_a_token_names_the_principal() -> None:
+    stepped = caller(context(meta={"meah/run": "r1", "meah/step": "s1"}))
+    assert (stepped.run, stepped.step) == ("r1", "s1")
+    known = ClientCaller(context(), "p_mine", Identity("approver", "token:ann", 7), Cancellations())
+    assert (known.principal, known.user_id, known.role) == ("token:ann", 7, "approver")
+
+
+@pytest.mark.parametrize("step", [5, "x" * 256, ["s"]])
+def test_a_step_that_is_no_short_text_is_refused(step: Any) -> None:
+    from mcp.shared.exceptions import MCPError
+
+    with pytest.raises(MCPError, match="meah/step"):
+        caller(context(meta={"meah/step": step}))
 
 
 async def _leak(arguments: JsonObject, caller: Caller) -> JsonObject:
@@ -144,7 +171,7 @@ async def _cancel(arguments: JsonObject, caller: Caller) -> JsonObject:
 
 def server() -> MeahServer:
     made = [Tool(name, name, "x", {"type": "object"}, work) for name, work in HANDLERS.items()]
-    return MeahServer(made, "p_mine", lambda principal: None)
+    return MeahServer(made, "p_mine", Identity(), lambda principal: None)
 
 
 HANDLERS = {"leak": _leak, "refuse": _refuse, "cancel": _cancel}
@@ -170,6 +197,7 @@ def test_a_cancelled_call_has_no_answer(run: Any) -> None:
         call(run, "cancel")
 
 
+@pytest.mark.usefixtures("home")
 def test_an_unknown_tool_is_an_error_of_the_protocol(run: Any) -> None:
     from mcp.shared.exceptions import MCPError
 

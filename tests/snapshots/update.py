@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-AGENT_TOOLS = HERE / "tools.agent.json"
+TOOLS = {role: HERE / f"tools.{role}.json" for role in ("agent", "approver")}
 
 
 def text(value: Any) -> str:
@@ -22,9 +22,11 @@ def main() -> None:
         import django
 
         django.setup()
+        from approvals.tools import tools as approval_tools
         from workers.tools import listed
 
-        AGENT_TOOLS.write_text(text({"tools": listed()}))
+        for role, path in TOOLS.items():
+            path.write_text(text({"tools": [*listed(), *(tool.as_listed() for tool in approval_tools(role))]}))
 
 
 if __name__ == "__main__":
