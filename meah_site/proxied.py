@@ -80,7 +80,7 @@ async def call(proxied: Proxied, arguments: JsonObject, caller: Caller, context:
     try:
         outcome = await submit(request, context)
     except MeahError as error:
-        return own_answer({"ok": False, "error": redact_value(error.as_dict())}, is_error=True)
+        return own_answer({"ok": False, "error": redact_value(error.as_dict())}, promised, is_error=True)
     return _passed(outcome) if outcome.approval is None else _waits(outcome, promised)
 
 
@@ -90,16 +90,18 @@ def _passed(outcome: Outcome) -> JsonObject:
 
 
 def _waits(outcome: Outcome, promised: bool) -> JsonObject:
-    return own_answer({"ok": True, "data": outcome.approval}, is_error=promised)
+    return own_answer({"ok": True, "data": outcome.approval}, promised, is_error=promised)
 
 
-def own_answer(envelope: JsonObject, *, is_error: bool) -> JsonObject:
-    """An answer that MEAH makes itself, as a tool result."""
-    return {
-        "content": [{"type": "text", "text": json.dumps(envelope, ensure_ascii=False)}],
-        "structuredContent": envelope,
-        "isError": is_error,
-    }
+def own_answer(envelope: JsonObject, promised: bool, *, is_error: bool) -> JsonObject:
+    """An answer that MEAH makes itself, as a tool result.
+
+    Where the listing promised another shape the envelope comes as text alone: the TypeScript client holds whatever is
+    structured against that promise, in errors too.
+    """
+    text = {"type": "text", "text": json.dumps(envelope, ensure_ascii=False)}
+    answer: JsonObject = {"content": [text], "isError": is_error}
+    return answer if promised else answer | {"structuredContent": envelope}
 
 
 def for_handshake_era(result: JsonObject) -> JsonObject:

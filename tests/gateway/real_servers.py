@@ -42,6 +42,13 @@ def npm(name: str, *args: str) -> Real:
     return Real(node, (str(home / "node_modules" / "@modelcontextprotocol" / name / "dist" / "index.js"), *args))
 
 
+def npm_package(packages: dict[str, str]) -> Path:
+    """A directory with these packages in its `node_modules`; skips the test where it can not be installed."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    return _installed("npm-" + min(packages).rpartition("/")[2], packages, _install_npm)
+
+
 def pypi(name: str, *args: str) -> Real:
     home = _installed("pypi", PYPI, _install_pypi)
     return Real(str(home / "bin" / name), args)
@@ -56,7 +63,8 @@ def _installed(kind: str, packages: dict[str, str], install: Callable[[Path, lis
             home.mkdir(parents=True)
             try:
                 install(
-                    home, [f"{name}{'@' if kind == 'npm' else '=='}{version}" for name, version in packages.items()]
+                    home,
+                    [f"{name}{'@' if kind.startswith('npm') else '=='}{version}" for name, version in packages.items()],
                 )
             except (subprocess.SubprocessError, OSError) as error:
                 pytest.skip(f"the {kind} servers can not be installed here: {error}")
