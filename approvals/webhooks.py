@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import transaction
@@ -21,6 +22,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from audit.services import record
+from core.addresses import NotPublicError, public_addresses
 from core.canonical import utc_text
 from core.errors import JsonObject, MeahError
 from core.logs import event
@@ -82,8 +84,9 @@ def claim_due(limit: int = 20) -> list[Delivery]:
     claimed = []
     for delivery in due.select_related("webhook")[:limit]:
         with transaction.atomic():
+            # By the number of tries: a time that SQLite wrote itself is never equal to the same one written by Python.
             mine = Delivery.objects.filter(
-                pk=delivery.pk, state=Delivery.State.WAITING, next_try_at=delivery.next_try_at
+                pk=delivery.pk, state=Delivery.State.WAITING, tries=delivery.tries, next_try_at__lte=now
             ).update(next_try_at=now + SENDING_FOR, tries=F("tries") + 1)
         if mine:
             delivery.tries += 1
@@ -103,21 +106,39 @@ async def _send_one(client: httpx.AsyncClient, delivery: Delivery) -> str:
     import httpx
 
     try:
-        url = target_url(delivery.webhook)
         content = json.dumps(message(delivery.webhook.format, delivery.body)).encode()
-        answer = await client.post(url, content=content, headers=_headers(delivery, content))
-    except (httpx.HTTPError, httpx.InvalidURL, MeahError) as error:
+        request = client.build_request(
+            "POST", target_url(delivery.webhook), content=content, headers=_headers(delivery, content)
+        )
+        answer = await client.send(await _addressed(request, delivery.webhook))
+    except (httpx.HTTPError, httpx.InvalidURL, NotPublicError, OSError, MeahError) as error:
         return one_line(visible(redact(str(error) or type(error).__name__)), 300)
     return "" if answer.is_success else f"the webhook answered {answer.status_code}"
 
 
+async def _addressed(request: httpx.Request, webhook: Webhook) -> httpx.Request:
+    """To a public address that was looked up just now, unless the operator said that the webhook is private."""
+    if webhook.private:
+        return request
+    url = request.url
+    if url.scheme != "https":
+        raise MeahError("E_CONFIG", f"The webhook {webhook.name} is not marked private, and its URL is not https.")
+    addresses = await public_addresses(url.host, url.port or 443)
+    # The Host header keeps the name, and so does the certificate's check.
+    request.extensions = {**request.extensions, "sni_hostname": url.host}
+    request.url = url.copy_with(host=addresses[0])
+    return request
+
+
 def target_url(webhook: Webhook) -> str:
-    """Raises MeahError E_CONFIG when there is none, or it is no http(s) URL."""
+    """Raises MeahError E_CONFIG when there is none, or it is no http(s) URL without a user name in it."""
     if webhook.url_env:
         name_secrets([webhook.url_env])
     url = read_secret(webhook.url_env) if webhook.url_env else webhook.url
     if not url or not url.startswith(("https://", "http://")):
         raise MeahError("E_CONFIG", f"The webhook {webhook.name} has no http or https URL in this process.")
+    if "@" in urlsplit(url).netloc:
+        raise MeahError("E_CONFIG", f"The URL of the webhook {webhook.name} has a user name in it.")
     return url
 
 

@@ -1,13 +1,32 @@
-"""Which network addresses are public, whatever form they are wrapped in."""
+"""Which network addresses are public, whatever form they are wrapped in, and how a name is looked up just once."""
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import socket
 from typing import Final
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+class NotPublicError(Exception):
+    """The host leads to an address that is not public."""
+
+
+async def public_addresses(host: str, port: int) -> list[str]:
+    """The addresses of a host, looked up now: connect to one of them, so that no second look-up says otherwise.
+
+    Raises NotPublicError where one of them is not public, OSError where there is none.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = list(dict.fromkeys(str(info[4][0]).partition("%")[0] for info in found))
+    for address in addresses:
+        if not is_public(ipaddress.ip_address(address)):
+            raise NotPublicError(f"{host} has the address {address}, which is not public")
+    return addresses
 
 
 def is_public(address: Address) -> bool:

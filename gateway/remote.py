@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import ipaddress
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
@@ -14,7 +11,7 @@ import httpx2
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
-from core.addresses import is_public
+from core.addresses import NotPublicError, public_addresses
 from core.errors import MeahError
 from core.frames import request_id
 
@@ -86,13 +83,11 @@ class Watch(httpx2.AsyncBaseTransport):
         if url.scheme != "https":
             raise self._refused("its URL is not https")
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(url.host, url.port or 443, type=socket.SOCK_STREAM)
+            addresses = await public_addresses(url.host, url.port or 443)
+        except NotPublicError as error:
+            raise self._refused(str(error)) from error
         except OSError as error:
             raise self._not_reached(error) from error
-        addresses = [str(info[4][0]).partition("%")[0] for info in found]
-        for address in addresses:
-            if not is_public(ipaddress.ip_address(address)):
-                raise self._refused(f"{url.host} has the address {address}, which is not public")
         request.extensions = {**request.extensions, "sni_hostname": url.host}
         request.url = url.copy_with(host=addresses[0])
         return request

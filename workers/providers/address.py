@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import ipaddress
-import socket
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+from core.addresses import NotPublicError, public_addresses
 from core.errors import MeahError
 from workers.providers.base import Endpoint
 from workers.providers.url import shown
 
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _MAX_ADDRESSES: Final = 4
 
 
@@ -39,33 +35,11 @@ async def targets_of(url: str, endpoint: Endpoint) -> list[Target]:
         return [Target(url, parts.netloc, host)]
     if parts.scheme != "https":
         raise _refused(endpoint, f"{shown(url)} is not https")
-    addresses = await _addresses(host, parts.port or 443)
-    for address in addresses:
-        if not _is_public(ipaddress.ip_address(address)):
-            raise _refused(endpoint, f"{host} has the address {address}, which is not public")
+    try:
+        addresses = await public_addresses(host, parts.port or 443)
+    except NotPublicError as error:
+        raise _refused(endpoint, str(error)) from error
     return [Target(_at(parts, address), parts.netloc, host) for address in addresses[:_MAX_ADDRESSES]]
-
-
-async def _addresses(host: str, port: int) -> list[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(info[4][0]).partition("%")[0] for info in found))
-
-
-def _is_public(address: _Address) -> bool:
-    return all(inner.is_global and not inner.is_multicast for inner in _unwrapped(address))
-
-
-def _unwrapped(address: _Address) -> list[_Address]:
-    """The address, or the IPv4 ones that it carries inside."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return [address]
-    if address.ipv4_mapped:
-        return [address.ipv4_mapped]
-    if address.sixtofour:
-        return [address.sixtofour]
-    if address in _NAT64:
-        return [ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)]
-    return [address]
 
 
 def _at(parts: SplitResult, address: str) -> str:

@@ -152,6 +152,14 @@ class Bench(Lab):
                 continue
         return found
 
+    async def no_orphan_is_left(self, *, living: int, within_s: float = 15) -> None:
+        """Each living process may have its own CRM; whatever a dead one has left must be gone."""
+        deadline = time.monotonic() + within_s
+        while len(left := self.children()) > living:
+            described = [(pid, Path(f"/proc/{pid}/stat").read_text().split()[2:4]) for pid in left]
+            assert time.monotonic() < deadline, f"left behind, with state and parent: {described}"
+            await asyncio.sleep(0.1)
+
     async def chain_is_whole(self) -> None:
         said = await self.manage("audit", "verify", check=False)
         assert "whole" in said, said

@@ -45,7 +45,7 @@ def test_a_kill_while_an_approved_call_runs(tmp_path: Path, rounds: int) -> None
                     assert _replayed(again), again
                     assert bench.count(note) == effects, f"{point}: sent again"
                     seen[state] += 1
-            await bench.until(lambda: len(bench.children()) <= 1, "children of the dead are left", 10)
+            await bench.no_orphan_is_left(living=1)
             await bench.chain_is_whole()
         tell("approved calls", {"kills": rounds * len(APPROVED), "effects above one": 0, **seen})
 
@@ -71,7 +71,7 @@ def test_a_kill_while_an_allowed_call_runs(tmp_path: Path, rounds: int) -> None:
                     assert ("error" in again) == (state == "unknown"), again
                     assert bench.count(note) == effects, f"{point}: sent again"
                     seen[state] += 1
-            await bench.until(lambda: len(bench.children()) <= 1, "children of the dead are left", 10)
+            await bench.no_orphan_is_left(living=1)
             await bench.chain_is_whole()
         tell("allowed calls", {"kills": rounds * len(ALLOWED), "effects above one": 0, **seen})
 

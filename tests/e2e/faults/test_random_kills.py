@@ -45,7 +45,7 @@ def test_random_kills_under_load_lose_nothing_and_double_nothing(tmp_path: Path,
                 await bench.until(lambda: not _open(bench), "calls that nobody settled")
                 _check(bench, ledger)
                 await bench.chain_is_whole()
-            await bench.until(lambda: len(bench.children()) <= 1, "children of the dead are left", 15)
+            await bench.no_orphan_is_left(living=1)
         states = Counter(row[0] for row in bench.rows("SELECT state FROM approvals_call"))
         figures = {"kills": ledger.kills, "asked": len(ledger.asked), "acknowledged": len(ledger.acknowledged)}
         tell("random kills", {**figures, "lost": 0, "doubled": 0, **{f"calls {key}": n for key, n in states.items()}})
