@@ -298,6 +298,23 @@ def test_an_approved_call_is_judged_again_when_it_runs(
     assert verify().whole
 
 
+def test_a_held_worker_starts_once_it_is_approved(box: CountingTarget, run: Any) -> None:
+    door = next(door for door in DOORS if door.server == "meah")
+    rule(door, "require_approval")
+
+    async def main() -> None:
+        assert await door.go(door.good) == "pending_approval"
+        assert await in_db(Worker.objects.count) == 0
+        await in_db(_approve, (await in_db(Approval.objects.get)).public_id)
+        await _run_executor()
+
+    run(main())
+    worker = Worker.objects.get()
+    assert (worker.state, worker.owner, worker.principal) == ("queued", "p_mine", AGENT)
+    assert Call.objects.get().state == CallState.DONE and "approval.decided" in kinds()
+    assert services.get(Approval.objects.get().public_id).call.result, "the stored result is the queued worker"
+
+
 # -- and there is no other way --------------------------------------------------------------------------------------
 
 
