@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,14 +49,23 @@ class Decision:
         return self.facts.effect_class == EffectClass.READ
 
 
-def new_call(decision: Decision, *, waits: bool) -> Call:
+def new_call(decision: Decision, *, waits: bool, outcome: Mapping[str, Any] | None = None) -> Call:
+    """Its row: to be sent, waiting, or (with `outcome`, the columns of one that has ended) already over."""
     request, facts = decision.request, decision.facts
     public_id = new_call_id()
     local_now = facts.local and decision.verdict.effect == ALLOW
     state = CallState.DONE if local_now else CallState.HELD if waits else CallState.SENDING
+    columns: dict[str, Any] = {
+        "state": state,
+        "arguments": decision.text if not local_now else "",
+        "lease_owner": request.owner if state == CallState.SENDING else "",
+        "sending_at": Now() if state == CallState.SENDING else None,
+        "finished_at": Now() if local_now else None,
+    }
+    if outcome is not None:
+        columns |= {"arguments": "", **outcome}
     return Call.objects.create(
         public_id=public_id,
-        state=state,
         principal=request.principal,
         server=request.server,
         tool=request.tool,
@@ -74,14 +84,11 @@ def new_call(decision: Decision, *, waits: bool) -> Call:
         ),
         needs_approval=decision.verdict.effect != ALLOW,
         pin=facts.pin,
-        arguments=decision.text if not local_now else "",
         arguments_digest=same_call(server=request.server, tool=request.tool, arguments=decision.text),
         arguments_salt=decision.salt,
         verdict=decision.verdict.as_dict(),
         owner=request.owner,
-        lease_owner=request.owner if state == CallState.SENDING else "",
-        sending_at=Now() if state == CallState.SENDING else None,
-        finished_at=Now() if local_now else None,
+        **columns,
     )
 
 

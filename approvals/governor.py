@@ -161,14 +161,15 @@ def _open(decision: Decision, *, sync_door: bool) -> None:
     """Find the request that this one repeats, or open a new one: sent, held, or (local) done."""
     # Redacting a large call takes its time: not while the write lock is held.
     decision.arguments_view, decision.salt = commitment(decision.checked.arguments)
+    is_allowed = decision.verdict.effect == ALLOW
+    if is_allowed and decision.is_read and not sync_door and not decision.facts.local:
+        return  # one row and one entry, written with its outcome
     with transaction.atomic():
         if not decision.is_read and (known := holds.repeats(decision.request, decision.text, decision.verdict.effect)):
             decision.outcome = _repeated(decision, known)
             return
-        if decision.verdict.effect == ALLOW and decision.is_read and not sync_door and not decision.facts.local:
-            return  # one row and one entry, written with its outcome
-        decision.call = new_call(decision, waits=decision.verdict.effect != ALLOW or sync_door)
-        if decision.verdict.effect != ALLOW:
+        decision.call = new_call(decision, waits=not is_allowed or sync_door)
+        if not is_allowed:
             approval = holds.hold(decision.call, decision.request, decision.verdict, decision.text)
             decision.outcome = Outcome(
                 "pending_approval", approval=outcomes.approval_object(approval), call_id=decision.call.public_id
@@ -324,25 +325,28 @@ def settle(
     if not decision.facts.recorded:
         return
     state = outcomes.state_after(decision.facts.effect_class, error)
+    values = outcomes.values_after(decision.facts.effect_class, state, result, error, check, decision.target)
+    data: JsonObject = {"durationMs": duration_ms, **outcomes.described(result, error, check)}
+    if decision.is_read:
+        data |= {"verdict": decision.verdict.as_dict(), "arguments": decision.arguments_view}
     with transaction.atomic():
         if decision.call is None:
-            decision.call = new_call(decision, waits=False)
-            decision.call.arguments = ""
-        values = outcomes.values_after(decision.call, state, result, error, check, decision.target)
-        changed = Call.objects.filter(pk=decision.call.pk, state=CallState.SENDING).update(**values)
-        if changed:
+            decision.call = new_call(decision, waits=False, outcome=values)
+        elif not Call.objects.filter(pk=decision.call.pk, state=CallState.SENDING).update(**values):
+            return
+        if decision.call.needs_approval:
+            # Of other calls only their caller wants to know how they ended, and it is told here.
             ring_after_commit()
-            data: JsonObject = {"durationMs": duration_ms, **outcomes.described(result, error, check)}
-            if decision.is_read:
-                data |= {"verdict": decision.verdict.as_dict(), "arguments": decision.arguments_view}
-            record_many([outcome_entry(decision, state, data)])
+        record_many([outcome_entry(decision, state, data)])
 
 
 def settle_unknown(decision: Decision, result: Any) -> None:
     """A late answer: what was unknown is done."""
     assert decision.call is not None
     with transaction.atomic():
-        values = outcomes.values_after(decision.call, CallState.DONE, result, None, verification.NONE, decision.target)
+        values = outcomes.values_after(
+            decision.call.effect_class, CallState.DONE, result, None, verification.NONE, decision.target
+        )
         if Call.objects.filter(pk=decision.call.pk, state=CallState.UNKNOWN).update(**values):
             ring_after_commit()
             record_many([outcome_entry(decision, CallState.DONE, {"late": True})])

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
+from typing import Any
 
+from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
 
@@ -35,13 +38,28 @@ def load_settings() -> ApprovalSettings:
 
 def refuse_while_halted(recorded: bool) -> None:
     """Polling goes on during a halt; everything that has an effect does not."""
-    if recorded and (halt := Halt.objects.filter(pk=1, engaged=True).first()):
+    if recorded and _is_halted() and (halt := Halt.objects.filter(pk=1, engaged=True).first()):
         raise MeahError(
             "E_DENIED",
             f"Everything is halted by {halt.changed_by}" + (f": {halt.reason}." if halt.reason else "."),
             hint="Wait until an operator resumes; do not work around it.",
             reason="halted",
         )
+
+
+@cache
+def _halt_statement() -> tuple[str, tuple[Any, ...]]:
+    """Built once: every call asks."""
+    found: tuple[str, tuple[Any, ...]] = (
+        Halt.objects.filter(pk=1, engaged=True).values_list("pk").query.sql_with_params()
+    )
+    return found
+
+
+def _is_halted() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(*_halt_statement())
+        return cursor.fetchone() is not None
 
 
 # -- repeats --------------------------------------------------------------------------------------------------------

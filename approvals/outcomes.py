@@ -49,7 +49,12 @@ def status_of(approval: Approval) -> str:
 
 
 def values_after(
-    call: Call, state: CallState, result: Any, error: MeahError | None, check: verification.Check, target: Target
+    effect_class: str,
+    state: CallState,
+    result: Any,
+    error: MeahError | None,
+    check: verification.Check,
+    target: Target,
 ) -> dict[str, Any]:
     """The columns of a call that has ended. Results are kept for writes only."""
     values: dict[str, Any] = {
@@ -59,7 +64,7 @@ def values_after(
         "verification": check.state,
         "verification_details": check.details,
     }
-    if result is not None and call.effect_class != EffectClass.READ:
+    if result is not None and effect_class != EffectClass.READ:
         values |= stored_result(target.store(result))
     return values
 

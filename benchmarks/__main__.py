@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from benchmarks import audit_append, audit_verify, delegation, memory, startup, tokens
+from benchmarks import audit_append, audit_verify, delegation, gate, memory, startup, tokens
 from benchmarks.machine import described
 from benchmarks.measure import Outcome, report
 from benchmarks.scratch import compile_bytecode, scratch_home
@@ -22,6 +22,10 @@ BENCHMARKS: Final[dict[str, Callable[[Path], Outcome]]] = {
     "delegation": delegation.measure,
     "audit-append": audit_append.measure,
     "audit-verify": audit_verify.measure,
+    "gate-read": gate.measure_read,
+    "gate-write": gate.measure_write,
+    "approve-to-executed": gate.measure_approval,
+    "gate-memory": gate.measure_memory,
 }
 
 

@@ -41,6 +41,40 @@ class Spawned:
         _say(process, *HANDSHAKE[1:])
         self.tools: list[dict[str, Any]] = _answer(process, 2)["tools"]
         self.took_s = time.perf_counter() - begun
+        self._next_id = 2
+
+    def begin(self, tool: str, arguments: dict[str, Any]) -> int:
+        """Send a call; its id."""
+        self._next_id += 1
+        params = {"name": tool, "arguments": arguments}
+        _say(self.process, {"jsonrpc": "2.0", "id": self._next_id, "method": "tools/call", "params": params})
+        return self._next_id
+
+    def answer(self, request_id: int) -> dict[str, Any]:
+        return _answer(self.process, request_id)
+
+    def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        return self.answer(self.begin(tool, arguments))
+
+    def pipelined(self, tool: str, arguments: dict[str, Any], calls: int, *, in_flight: int) -> None:
+        """So many calls, always as many under way; raises RuntimeError when one fails."""
+        assert self.process.stdout is not None
+        for _ in range(in_flight):
+            self.begin(tool, arguments)
+        begun, answered = in_flight, 0
+        for line in self.process.stdout:
+            message = json.loads(line)
+            if "id" not in message:
+                continue
+            if "error" in message or message["result"].get("isError"):
+                raise RuntimeError(f"a call failed: {message}")
+            answered += 1
+            if answered == calls:
+                return
+            if begun < calls:
+                self.begin(tool, arguments)
+                begun += 1
+        raise RuntimeError("the server ended before it had answered everything")
 
     def cpu_ms(self) -> float:
         """CPU time that the process has used so far: what a busy machine does not change. 0 where it is not told."""

@@ -38,7 +38,7 @@ def scratch_home() -> Iterator[Path]:
 def compile_bytecode() -> None:
     """Of all that either side imports: without it every start compiles everything."""
     installed = sysconfig.get_paths()
-    ours = [str(ROOT / package) for package in ("core", "audit", "approvals", "workers", "meah_site")]
+    ours = [str(ROOT / package) for package in ("core", "audit", "approvals", "gateway", "workers", "meah_site")]
     command = [sys.executable, "-m", "compileall", "-q", *ours, installed["purelib"], installed["platlib"]]
     # Some packages carry files for other versions of Python: those do not compile, and nobody imports them.
     subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=600)

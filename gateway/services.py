@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 
@@ -178,13 +179,24 @@ def configuration(server: Server) -> JsonObject:
 
 def server_defaults() -> dict[str, dict[str, Any]]:
     """The defaults of policy that servers override, by server and class."""
-    columns = ("read_default", "write_default", "destructive_default")
     found: dict[str, dict[str, Any]] = {}
-    overriding = Q(read_default__gt="") | Q(write_default__gt="") | Q(destructive_default__gt="")
-    for name, *effects in Server.objects.filter(overriding).order_by().values_list("name", *columns):
-        by_class = zip(("read", "write", "destructive"), effects, strict=True)
-        found[name] = {kind: effect for kind, effect in by_class if effect}
+    with connection.cursor() as cursor:
+        cursor.execute(*_overriding())
+        for name, *effects in cursor.fetchall():
+            by_class = zip(("read", "write", "destructive"), effects, strict=True)
+            found[name] = {kind: effect for kind, effect in by_class if effect}
     return found
+
+
+@cache
+def _overriding() -> tuple[str, tuple[Any, ...]]:
+    """Built once: every call asks."""
+    columns = ("read_default", "write_default", "destructive_default")
+    overriding = Q(read_default__gt="") | Q(write_default__gt="") | Q(destructive_default__gt="")
+    statement: tuple[str, tuple[Any, ...]] = (
+        Server.objects.filter(overriding).order_by().values_list("name", *columns).query.sql_with_params()
+    )
+    return statement
 
 
 # -- importing ------------------------------------------------------------------------------------------------------

@@ -145,6 +145,7 @@ class MeahServer:
         self._on_caller = on_caller
         self._cancellations = Cancellations()
         self.on_frame = self._cancellations.note
+        self._shown: dict[str, dict[str, proxied.Proxied]] = {}
         self.watch = ListingWatch(self._direct_tools)
         self.server = Server(
             SERVER_NAME,
@@ -168,7 +169,14 @@ class MeahServer:
         return {"tools": listed, "resultType": "complete", "ttlMs": LIST_TTL_MS, "cacheScope": "private"}
 
     async def _direct_tools(self, principal: str) -> list[JsonObject]:
-        return [tool.as_listed() for tool in (await in_db(proxied.proxied_tools, principal)).values()]
+        tools = await in_db(proxied.proxied_tools, principal)
+        self._shown[principal] = tools
+        return [tool.as_listed() for tool in tools.values()]
+
+    async def _direct_tool(self, name: str, principal: str) -> proxied.Proxied | None:
+        """As it was shown; what has become of it since then, the gate asks at every call."""
+        shown = self._shown.get(principal, {}).get(name)
+        return shown or await in_db(proxied.find, name, principal)
 
     async def _call_tool(self, context: Any, params: Any) -> Any:
         caller = ClientCaller(context, self._owner, self._identity, self._cancellations)
@@ -187,7 +195,7 @@ class MeahServer:
             return _answer({"ok": False, "error": inside.as_dict()})
 
     async def _call_proxied(self, context: Any, params: Any, caller: ClientCaller) -> JsonObject:
-        tool = await in_db(proxied.find, params.name, caller.principal)
+        tool = await self._direct_tool(params.name, caller.principal)
         if tool is None:
             raise MCPError(mcp_types.INVALID_PARAMS, f"Unknown tool: {one_line(visible(params.name), 200)}")
         modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS

@@ -45,7 +45,8 @@ def test_a_kill_while_an_approved_call_runs(tmp_path: Path, rounds: int) -> None
                     assert _replayed(again), again
                     assert bench.count(note) == effects, f"{point}: sent again"
                     seen[state] += 1
-            await bench.no_orphan_is_left(living=1)
+            # The approver's process may have run some of them too.
+            await bench.no_orphan_is_left(living=2)
             await bench.chain_is_whole()
         tell("approved calls", {"kills": rounds * len(APPROVED), "effects above one": 0, **seen})
 
