@@ -122,7 +122,7 @@ function makeRow(id) {
     const link = document.createElement("a");
     const name = cell("th", link, small(""));
     name.scope = "row";
-    tr.append(cell("td", box), cell("td"), name, cell("td"), cell("td"), cell("td"), cell("td"));
+    tr.append(cell("td", box), cell("td"), name, cell("td"), cell("td"), cell("td"));
     return tr;
 }
 
@@ -131,7 +131,7 @@ function setText(node, text) {
 }
 
 function fillRow(tr, row) {
-    const [pick, state, name, role, model, time, usage] = tr.children;
+    const [pick, state, name, model, time, usage] = tr.children;
     pick.firstChild.setAttribute("aria-label", `Choose ${row.title}`);
     const mark = badge(row);
     if (!state.firstChild || !state.firstChild.isEqualNode(mark)) state.replaceChildren(mark);
@@ -139,9 +139,8 @@ function fillRow(tr, row) {
     link.setAttribute("href", row.url);
     setText(link, row.title);
     setText(name.lastChild, row.principal);
-    setText(role, row.role);
-    const provider = small(row.provider);
-    if (model.textContent !== row.model + row.provider) model.replaceChildren(row.model, provider);
+    const where = `${row.provider}, ${row.role}`;
+    if (model.textContent !== row.model + where) model.replaceChildren(row.model, small(where));
     setText(time, timeOf(row));
     const tokens = row.active ? "–" : row.tokens === null ? "unknown" : row.tokens.toLocaleString("en-US");
     const cost = row.active ? "" : (row.cost ?? "");
@@ -195,7 +194,7 @@ function spacer(tbody, rows) {
     let td = tbody.querySelector("td");
     if (!td) {
         td = document.createElement("td");
-        td.colSpan = 7;
+        td.colSpan = 6;
         const tr = document.createElement("tr");
         tr.append(td);
         tbody.append(tr);
@@ -479,7 +478,7 @@ function onPause() {
 
 function tick() {
     if (!paused && !document.hidden) {
-        for (const [id, tr] of drawn) if (workers.get(id)?.active) setText(tr.children[5], timeOf(workers.get(id)));
+        for (const [id, tr] of drawn) if (workers.get(id)?.active) setText(tr.children[4], timeOf(workers.get(id)));
         const row = selected && workers.get(selected);
         if (row?.active) pane();
     }

@@ -158,7 +158,8 @@ def filled_console(home: Path) -> Iterator[Console]:
     with FakeProvider() as fake:
         fake.reply(answer)
         fake.models = MODELS
-        local = {"MEAH_PROVIDER_WORKSTATION_BASE_URL": fake.base_url}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        local = {"MEAH_PROVIDER_WORKSTATION_BASE_URL": fake.base_url, "PATH": path}
         console = Console(home, ENVIRONMENT | local)
         try:
             console.start()
@@ -221,9 +222,42 @@ def fill(console: Console, base_url: str) -> None:
     verify_and_record(principal="user:admin")
     running = start(LAST, principal="agent:claude", door="mcp")
     wait_until(lambda: "The first claims jobs" in _fresh(running).partial)
+    govern(console)
     for name, address in ADDRESSES.items():
         variable = f"MEAH_{name.upper()}_API_KEY"
         Provider.objects.filter(name=name).update(base_url=address, api_key_env=variable, private=None)
+
+
+HELD: list[tuple[str, dict[str, Any]]] = [
+    ("update_ticket", {"ticket_id": "T-1001", "status": "in_progress"}),
+    ("issue_refund", {"customer_id": "C-1", "amount": 40, "reason": "The parcel was two weeks late."}),
+    ("update_ticket", {"ticket_id": "T-1001", "status": "closed", "priority": "P3"}),
+]
+
+
+def govern(console: Console) -> None:
+    """The example CRM behind the example policy, one update that was approved, and two requests that wait."""
+    from approvals import governor, services
+    from approvals.models import Approval, Call
+    from approvals.targets import CallRequest
+
+    config = console.home / "crm.mcp.json"
+    entry = {"command": "python", "args": ["examples/crm/server.py"]}
+    config.write_text(json.dumps({"mcpServers": {"crm": entry | {"meah": {"exposure": "direct", "prefix": ""}}}}))
+    for words in (("servers", "import", str(config), "--yes"), ("policy", "import", "examples/policy.yaml", "--yes")):
+        command = [sys.executable, "manage.py", *words]
+        subprocess.run(command, cwd=ROOT, env=console.environ, check=True, stdout=subprocess.DEVNULL)
+    from django.contrib.auth.models import User
+
+    ann = User.objects.create_superuser("ann", "ann@example.com")
+    for tool, arguments in HELD:
+        outcome = governor.decide_now(CallRequest("agent:claude", "crm", tool, arguments, "mcp"))
+        assert outcome.approval is not None
+        if tool == "update_ticket" and not Call.objects.filter(server="crm", state="done").exists():
+            approval = services.get(outcome.approval["approvalId"])
+            services.approve(approval, user=ann, note="Agreed with the customer.", door="admin")
+            wait_until(lambda: Call.objects.filter(server="crm", state="done").exists())
+    assert Approval.objects.filter(state="pending").count() == 2
 
 
 def _fresh(worker: Any) -> Any:
@@ -258,9 +292,25 @@ def take(console: Console, browser: Any) -> None:
         "workers": "/admin/workers/worker/",
         "routes": "/admin/workers/roleroute/",
         "audit": "/admin/audit/entry/",
+        "console": "/admin/console/",
+        "requests": "/admin/approvals/approval/",
+        "rules": "/admin/approvals/rule/",
+        "servers": "/admin/gateway/server/",
+        "tools": "/admin/gateway/tool/",
+        "calls": "/admin/approvals/call/",
     }.items():
         page.goto(url)
         shoot(page, name, whole=name == "overview")
+    page.goto("/admin/console/")
+    page.locator("#rows a").first.click()
+    page.wait_for_timeout(500)
+    shoot(page, "console")
+    page.goto("/admin/approvals/approval/")
+    page.locator("#result_list a", has_text="update_ticket").first.click()
+    shoot(page, "request", whole=True)
+    page.goto("/admin/gateway/server/")
+    page.locator("#result_list tbody a").first.click()
+    shoot(page, "server", whole=True)
     page.goto("/admin/workers/worker/")
     page.get_by_role("link", name="Review of the importer").click()
     shoot(page, "worker")
