@@ -23,9 +23,9 @@ from .hub import Listener, hub
 
 log = logging.getLogger("meah.console")
 
-# Closing codes of RFC 6455 section 7.4 and, from 4000 on, of our own.
-POLICY_VIOLATION: Final = 1008
-TRY_AGAIN: Final = 1013
+# Closing codes of our own: RFC 6455 section 7.4.2 leaves 4000 to 4999 to applications.
+SPOKE: Final = 4008
+TRY_AGAIN: Final = 4013
 NOT_ALLOWED: Final = 4403
 VIEW_WORKERS: Final = "workers.view_worker"
 VIEW_REQUESTS: Final = "approvals.view_approval"
@@ -59,7 +59,7 @@ class ConsoleSocket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels h
         user = self.scope["user"]
         await in_db(_record_refusal, user)
         event(log, "console_socket_spoken_to", level="warn", user=user.pk)
-        await self.close(POLICY_VIOLATION)
+        await self.close(SPOKE)
 
     async def _ask(self) -> frozenset[str]:
         user, session = self.scope.get("user"), self.scope.get("session")

@@ -38,7 +38,8 @@ class Lab:
 
     async def __aenter__(self) -> Lab:
         words = ["-m", "meah_site.lab.prepare", str(EXAMPLES / "policy.yaml"), str(self._crm_config()), *APPROVERS]
-        said = await self._run([sys.executable, *words], self.environ)
+        environ = self.environ | {"DJANGO_SETTINGS_MODULE": "meah_site.settings"}
+        said = await self._run([sys.executable, *words], environ)
         self._tokens = json.loads(said.splitlines()[-1])
         return self
 
@@ -123,6 +124,15 @@ class Lab:
             yield Agent(client)
 
 
+def _from_text(result: Any) -> JsonObject:
+    """Where another shape was promised, MEAH's own answer comes as text alone."""
+    try:
+        answer = json.loads(result.content[0].text)
+    except (AttributeError, IndexError, ValueError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
 class Agent:
     """A deterministic stub in a model's place: it does what the scenario, or a text that it reads, says."""
 
@@ -135,8 +145,7 @@ class Agent:
     async def call(self, tool: str, /, **arguments: Any) -> JsonObject:
         """The structured answer: the tool's own, or MEAH's envelope."""
         result = await self.client.call_tool(tool, arguments)
-        answer: JsonObject = result.structured_content or {}
-        return answer
+        return result.structured_content or _from_text(result)
 
     async def settled(self, approval_id: str) -> JsonObject:
         """The request once it has ended."""

@@ -6,12 +6,10 @@ Prints the approvers' tokens as a JSON object, by name, on its last line.
 from __future__ import annotations
 
 import json
-import os
 import sys
 
 
 def main(policy: str, servers: str, *approvers: str) -> None:
-    os.environ["DJANGO_SETTINGS_MODULE"] = "meah_site.settings"
     import django
 
     django.setup()

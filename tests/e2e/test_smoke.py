@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from tests.conftest import ROOT, Home
-from tests.snapshots.update import AGENT_TOOLS
+from tests.snapshots.update import TOOLS
 
 PATIENCE_S = 150
 
@@ -24,5 +24,5 @@ def test_every_tool_passes(home: Home) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "MISS" not in done.stdout and "checks passed with provider mock" in done.stdout
-    tools = [tool["name"] for tool in json.loads(AGENT_TOOLS.read_text())["tools"]]
-    assert len(tools) == 8 and all(name in done.stdout for name in tools)
+    tools = [tool["name"] for tool in json.loads(TOOLS["agent"].read_text())["tools"]]
+    assert len(tools) == 10 and all(name in done.stdout for name in tools)

@@ -87,6 +87,8 @@ class Smoke:
         await self._check("meah_list_agents", self._list)
         await self._check("meah_cancel_agent", self._cancel)
         await self._check("meah_cleanup_workspace", self._cleanup)
+        await self._check("list_pending", self._pending)
+        await self._check("approval_status", self._no_request)
         await self._check("an unknown provider", self._refused)
         return self.checks
 
@@ -148,6 +150,17 @@ class Smoke:
     async def _cleanup(self) -> str:
         data = await self._call("meah_cleanup_workspace", workerId=self.worker_id)
         return "removed" if data["removed"] else "there was none"
+
+    async def _pending(self) -> str:
+        data = await self._call("list_pending")
+        _expect(data["pending"] == [], data)
+        return str(data["message"])
+
+    async def _no_request(self) -> str:
+        result = await self.client.call_tool("approval_status", {"approvalId": "apr_" + "0" * 20})
+        error = (result.structured_content or {}).get("error") or {}
+        _expect(error.get("code") == "E_NOT_FOUND", result.structured_content)
+        return "an unknown request is E_NOT_FOUND"
 
     async def _refused(self) -> str:
         result = await self.client.call_tool("meah_run_agent", {"task": "x", "provider": "nobody"})

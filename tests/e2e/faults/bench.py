@@ -75,7 +75,8 @@ class Process:
         """The structured answer. Raises DeadError when the process ends first."""
         meta = {"_meta": {"meah/run": "faults", "meah/step": step}} if step else {}
         result = await self.request("tools/call", name=tool, arguments=arguments, **meta)
-        return dict(result.get("structuredContent") or {})
+        # Where another shape was promised, MEAH's own answer comes as text alone.
+        return dict(result.get("structuredContent") or json.loads(result["content"][0]["text"]))
 
     def kill(self) -> None:
         if self.child.returncode is None:
