@@ -182,15 +182,17 @@ class MeahServer:
         caller = ClientCaller(context, self._owner, self._identity, self._cancellations)
         self._on_caller(caller.principal)
         tool = self._tools.get(params.name)
-        if tool is None:
-            return await self._call_proxied(context, params, caller)
         try:
+            if tool is None:
+                return await self._call_proxied(context, params, caller)
             return _answer({"ok": True, "data": await tool.handler(params.arguments or {}, caller)})
         except MeahError as error:
             return _answer({"ok": False, "error": redact_value(error.as_dict())})
+        except MCPError:
+            raise
         except Exception as error:
             # Whatever it says may hold anything: it goes to the log, redacted, and not to the client.
-            event(log, "tool_failed", level="error", tool=tool.name, exc_info=error)
+            event(log, "tool_failed", level="error", tool=one_line(params.name, 100), exc_info=error)
             inside = MeahError("E_UNAVAILABLE", "MEAH itself failed here; its log says more.", retryable=False)
             return _answer({"ok": False, "error": inside.as_dict()})
 

@@ -187,6 +187,17 @@ def test_an_exception_inside_says_nothing_to_the_client(run: Any) -> None:
     assert "hunter2" not in answer.content[0].text
 
 
+@pytest.mark.usefixtures("home")
+def test_an_exception_on_the_way_to_a_server_says_nothing_either(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("postgres://user:hunter2@host")
+
+    monkeypatch.setattr("meah_site.proxied.find", fails)
+    answer = call(run, "box__put")
+    assert answer.is_error and answer.structured_content["error"]["code"] == "E_UNAVAILABLE"
+    assert "hunter2" not in answer.content[0].text
+
+
 def test_an_error_leaves_redacted(run: Any) -> None:
     answer = call(run, "refuse")
     assert answer.structured_content["error"]["code"] == "E_PERMISSION" and "a1B2" not in answer.content[0].text
