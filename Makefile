@@ -43,7 +43,7 @@ test: setup-dev ## Lint, types and tests, within five minutes
 
 test-all: setup-dev ## All tests with full counts; the output is kept under benchmarks/results/
 	mkdir -p benchmarks/results
-	bash -o pipefail -c '$(BIN)/python -m pytest -v 2>&1 | tee benchmarks/results/test-all.txt'
+	KEEP_FAULT_FIGURES=1 bash -o pipefail -c '$(BIN)/python -m pytest -v 2>&1 | tee benchmarks/results/test-all.txt'
 
 test-postgres: setup-dev ## The database tests on PostgreSQL (MEAH_TEST_DATABASE_URL)
 	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal tests/audit tests/approvals tests/workers tests/meah_site

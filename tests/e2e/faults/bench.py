@@ -170,6 +170,6 @@ def tell(name: str, figures: Mapping[str, object]) -> None:
     """Print the figures of a test; the full counts are kept."""
     line = f"faults {name}: " + ", ".join(f"{key} {value}" for key, value in figures.items())
     print(line)
-    if os.environ.get("MEAH_KEEP_FIGURES"):
+    if os.environ.get("KEEP_FAULT_FIGURES"):
         with FIGURES.open("a") as file:
             file.write(line + "\n")
