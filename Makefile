@@ -42,7 +42,7 @@ test: setup-dev ## Lint, types and tests, within five minutes
 	$(BIN)/python -m pytest -m "not slow" -n $(JOBS) --dist worksteal
 
 test-all: setup-dev ## All tests with full counts; the output is kept under benchmarks/results/
-	mkdir -p benchmarks/results
+	mkdir -p benchmarks/results && rm -f benchmarks/results/faults.txt
 	KEEP_FAULT_FIGURES=1 bash -o pipefail -c '$(BIN)/python -m pytest -v 2>&1 | tee benchmarks/results/test-all.txt'
 
 test-postgres: setup-dev ## The database tests on PostgreSQL (MEAH_TEST_DATABASE_URL)

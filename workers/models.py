@@ -264,6 +264,8 @@ class Worker(models.Model):
     context = models.JSONField(default=list, help_text="Items as name and content.")
     constraints = models.JSONField(default=list)
     expected_output = models.TextField(blank=True)
+    commands = models.JSONField(default=list, help_text="Argument lists, run before the provider is asked.")
+    command_results = models.JSONField(default=list, help_text="How each went.")
     context_truncated = models.BooleanField(default=False)
     dropped_context = models.JSONField(default=list)
     redactions = models.PositiveIntegerField(default=0, help_text="Key-shaped texts replaced before sending.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import JsonObject, MeahError
@@ -13,6 +13,7 @@ from workers.prompt import ContextItem, Prompt, build
 from workers.roles import system_prompt
 from workers.routing import Choice, Config, choose, timeout_ms
 from workers.schemas import TaskIn
+from workers.terminal.commands import checked
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Prepared:
     permission_profile: str
     timeout_ms: int
     redactions: int
+    commands: list[list[str]] = field(default_factory=list)
 
     def as_dry_run(self) -> JsonObject:
         return {
@@ -43,6 +45,7 @@ class Prepared:
             "contextTruncated": self.prompt.context_truncated,
             "droppedContext": list(self.prompt.dropped_context),
             "redactions": self.redactions,
+            "commands": self.commands,
         }
 
 
@@ -66,7 +69,8 @@ def prepare(task: TaskIn, config: Config) -> Prepared:
         model=task.model or "",
         commands="\n".join(command if isinstance(command, str) else " ".join(command) for command in task.commands),
     )
-    _refuse_commands(task)
+    is_exec = task.permission_profile == PermissionProfile.WORKSPACE_EXEC
+    commands = checked(task.commands, config.terminal, profile_allows=is_exec)
     choice = choose(
         config,
         role=task.role,
@@ -101,6 +105,7 @@ def prepare(task: TaskIn, config: Config) -> Prepared:
         permission_profile=task.permission_profile,
         timeout_ms=timeout_ms(config.limits, task.timeout_ms),
         redactions=texts.count,
+        commands=commands,
     )
 
 
@@ -122,28 +127,11 @@ def _named(task: TaskIn) -> list[tuple[str, str]]:
 
 def refuse_key_shaped(**fields: str) -> None:
     """Raises MeahError E_PERMISSION naming the first of these fields that holds something shaped like a key."""
-    for field, text in fields.items():
+    for name, text in fields.items():
         if looks_like_key(text):
             raise MeahError(
                 "E_PERMISSION",
-                f"{field} holds something that looks like a key.",
+                f"{name} holds something that looks like a key.",
                 hint="Remove it: only task, context and constraints may quote key-shaped text; there it is replaced.",
                 reason="credential_in_arguments",
             )
-
-
-def _refuse_commands(task: TaskIn) -> None:
-    if task.permission_profile == PermissionProfile.WORKSPACE_EXEC:
-        raise MeahError(
-            "E_SANDBOX_UNAVAILABLE",
-            "This version of MEAH has no sandbox for commands, so workspace-exec is refused.",
-            hint="Use permissionProfile workspace-write or read-only, and run commands yourself.",
-        )
-    if task.commands:
-        raise MeahError(
-            "E_PERMISSION",
-            f"commands are refused under permissionProfile {task.permission_profile!r}.",
-            hint="Commands need both permissionProfile: workspace-exec and terminal.enabled in the configuration; "
-            "this version has no sandbox yet and refuses workspace-exec, so run commands yourself.",
-            reason="commands_refused",
-        )

@@ -34,5 +34,6 @@ def task_of(worker: Worker) -> TaskIn:
         max_output_tokens=worker.max_output_tokens,
         temperature=worker.temperature,
         permission_profile=worker.permission_profile,
+        commands=worker.commands,
         label=worker.label,
     )

@@ -25,6 +25,8 @@ from workers.providers.base import Adaptation, Completion, CompletionRequest, Pr
 from workers.roles import system_prompt
 from workers.routing import Config, Price, ProviderConfig
 from workers.services import Outcome
+from workers.terminal import probes, records
+from workers.terminal.commands import as_context, run_all
 from workers.workspace import RESULT_NAME, Workspace
 
 log = logging.getLogger("meah.workers")
@@ -92,7 +94,7 @@ class WorkerRun:
 
     async def _answer(self) -> Outcome:
         workspace = self._open_workspace()
-        self._prompt = self._build_prompt()
+        self._prompt = self._build_prompt(await self._command_output())
         completion = await self._complete(self._prompt)
         text, cut = await self._stored(completion.text)
         outcome = Outcome(
@@ -149,12 +151,24 @@ class WorkerRun:
     def _items(self) -> list[ContextItem]:
         return [ContextItem(item["name"], item["content"]) for item in self.worker.context]
 
-    def _build_prompt(self) -> Prompt:
+    async def _command_output(self) -> list[ContextItem]:
+        """Its commands are run first; what they said is material for the model. Raises E_SANDBOX_UNAVAILABLE."""
+        if not self.worker.commands:
+            return []
+        why, is_news = await probes.tested()
+        if is_news:
+            await in_db(records.record_sandbox, why)
+        workspace, config = self._workspace.path, self._config.terminal
+        results = await run_all(self.worker.commands, workspace=workspace, config=config, why=why)
+        await in_db(records.record_commands, self.worker, [ran.as_dict() for ran in results])
+        return as_context(results)
+
+    def _build_prompt(self, command_output: list[ContextItem]) -> Prompt:
         worker = self.worker
         return build(
             task=worker.task,
             system_prompt=system_prompt(worker.role, self._config.route(worker.role).system_prompt),
-            context=self._items,
+            context=[*self._items, *command_output],
             constraints=worker.constraints,
             expected_output=worker.expected_output,
             max_context_chars=self._room(),
@@ -163,7 +177,7 @@ class WorkerRun:
     def _room(self) -> int:
         """What was accepted is sent, whatever the limit is by now; only a context that was cut already may shrink."""
         worker = self.worker
-        if not worker.context_truncated:
+        if not worker.context_truncated and not worker.commands:
             return NO_LIMIT
         least = least_chars(task=worker.task, constraints=worker.constraints, expected_output=worker.expected_output)
         return max(self._config.limits.max_context_chars, least)

@@ -92,6 +92,7 @@ def enqueue(
         context_truncated=prepared.prompt.context_truncated,
         dropped_context=list(prepared.prompt.dropped_context),
         redactions=prepared.redactions,
+        commands=prepared.commands,
     )
     ring_after_commit()
     return worker, _queued_entry(worker, call, verdict)
@@ -110,6 +111,8 @@ def _queued_entry(worker: Worker, call: Call, verdict: JsonObject) -> NewEntry:
         "timeoutMs": worker.timeout_ms,
         "maxOutputTokens": worker.max_output_tokens,
     }
+    if worker.commands:
+        data["commands"] = [command[0] for command in worker.commands]
     if worker.rerun_of is not None:
         data["rerunOf"] = worker.rerun_of.public_id
     return NewEntry("worker.queued", principal=worker.principal, subject=worker.public_id, data=data)

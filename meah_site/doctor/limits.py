@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from functools import partial
 
 from meah_site.doctor.findings import Check, Finding, Group, examined, info, ok, warning
 from meah_site.doctor.processes import this_user
 from workers.routing import Config, TerminalConfig
+from workers.terminal import probes, sandbox
 
 
 def examine(config: Config | None) -> Group:
@@ -20,13 +22,22 @@ def commands(terminal: TerminalConfig) -> Iterator[Finding]:
     if not terminal.enabled:
         yield ok("commands", "off: workers run none")
         return
-    allowed = len(terminal.allowlist)
-    yield warning(
-        "commands",
-        f"switched on with {allowed} allowed, but this version has no sandbox for them: workspace-exec is refused "
-        "with E_SANDBOX_UNAVAILABLE",
-        "Switch terminal.enabled off, or use another permissionProfile.",
-    )
+    allowed = f"switched on, {len(terminal.allowlist)} executables allowed"
+    why = asyncio.run(probes.holes())
+    if not why:
+        yield ok("commands", f"{allowed}; the sandbox holds (six ways out were tried)")
+    elif sandbox.is_unsandboxed_allowed():
+        yield warning(
+            "commands",
+            f"{allowed}, WITHOUT a sandbox ({why}): {sandbox.UNSANDBOXED} is set",
+            "Install bubblewrap and take the variable away: until then commands run as MEAH's own user.",
+        )
+    else:
+        yield warning(
+            "commands",
+            f"{allowed}, but {why}: workspace-exec is refused with E_SANDBOX_UNAVAILABLE",
+            "Install bubblewrap, or switch terminal.enabled off.",
+        )
 
 
 def boundary() -> Iterator[Finding]:

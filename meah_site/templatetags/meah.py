@@ -11,6 +11,7 @@ from approvals.models import Approval, ApprovalState, Halt
 from core import text
 from workers.key_display import shown_key
 from workers.listing import title_of
+from workers.terminal import sandbox
 
 register = template.Library()
 
@@ -41,6 +42,12 @@ def halt_in_force(context: dict[str, Any]) -> Halt | None:
     if request is None or not request.user.is_authenticated:
         return None
     return Halt.objects.filter(pk=1, engaged=True).first()
+
+
+@register.simple_tag
+def unsandboxed_commands() -> str:
+    """The variable by which the operator allows commands without a sandbox, where it is set."""
+    return sandbox.UNSANDBOXED if sandbox.is_unsandboxed_allowed() else ""
 
 
 @register.simple_tag(takes_context=True)

@@ -143,8 +143,8 @@ BAD: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "commands with one": (
         "meah_run_agent",
         task(commands=["ls"], permissionProfile="workspace-exec"),
-        "E_SANDBOX_UNAVAILABLE",
-        "sandbox",
+        "E_PERMISSION",
+        "terminal.enabled",
     ),
     "a key": ("meah_run_agent", task(context=[f"the key is {KEY}"]), "E_PERMISSION", "MEAH_TEST_KEY"),
     "a key of something else in the label": (

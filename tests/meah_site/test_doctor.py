@@ -421,9 +421,12 @@ def test_a_misspelled_variable_is_warned_of(monkeypatch: Any) -> None:
 
 
 @once
-def test_commands_that_are_switched_on_are_warned_of() -> None:
+def test_commands_that_are_switched_on_are_warned_of_where_no_sandbox_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     WorkerSettings.objects.create(pk=1, terminal_enabled=True)
+    monkeypatch.setattr("workers.terminal.sandbox.missing", lambda: "bubblewrap (bwrap) is not installed")
     assert "E_SANDBOX_UNAVAILABLE" in examine().one("commands")["text"]
+    monkeypatch.setenv("MEAH_ALLOW_UNSANDBOXED_EXEC", "true")
+    assert "WITHOUT a sandbox" in examine().one("commands")["text"]
 
 
 # -- records ---------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from core.errors import MeahError
 from core.secrets import name_secrets
 from workers.preparation import prepare, refuse_key_shaped, refuse_secrets
-from workers.routing import Config, Limits, ProviderConfig, RouteConfig
+from workers.routing import AllowedCommand, Config, Limits, ProviderConfig, RouteConfig, TerminalConfig
 from workers.schemas import TaskIn, parse
+from workers.terminal import sandbox
 
 KEY_SHAPED = "sk-" + "a1B2c3D4" * 5
 VALUE = "correct-horse-battery-staple"
@@ -118,9 +120,34 @@ def test_commands_are_refused_with_what_they_need() -> None:
         prepare(task(commands=["ls"]), config())
     assert refused.value.code == "E_PERMISSION"
     assert "workspace-exec" in refused.value.hint and "terminal.enabled" in refused.value.hint
-    with pytest.raises(MeahError) as unsafe:
+    with pytest.raises(MeahError) as off:
         prepare(task(permissionProfile="workspace-exec"), config())
-    assert unsafe.value.code == "E_SANDBOX_UNAVAILABLE"
+    assert (off.value.code, off.value.reason) == ("E_PERMISSION", "terminal_disabled")
+
+
+def with_commands(**values: Any) -> Config:
+    terminal = TerminalConfig(enabled=True, allowlist=(AllowedCommand("/bin/ls", None),), **values)
+    return replace(config(), terminal=terminal)
+
+
+def test_commands_that_are_allowed_become_argument_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "missing", lambda: "")
+    asked = task(commands=["ls -l", ["ls"]], permissionProfile="workspace-exec")
+    assert prepare(asked, with_commands()).commands == [["/bin/ls", "-l"], ["/bin/ls"]]
+    for commands, reason in ((["cat x"], "command_refused"), (["ls"] * 6, "too_many_commands")):
+        with pytest.raises(MeahError) as refused:
+            prepare(task(commands=commands, permissionProfile="workspace-exec"), with_commands())
+        assert (refused.value.code, refused.value.reason) == ("E_PERMISSION", reason)
+
+
+def test_without_a_sandbox_commands_are_refused_unless_the_operator_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "missing", lambda: "bubblewrap (bwrap) is not installed")
+    asked = task(commands=["ls"], permissionProfile="workspace-exec")
+    with pytest.raises(MeahError) as unsafe:
+        prepare(asked, with_commands())
+    assert unsafe.value.code == "E_SANDBOX_UNAVAILABLE" and "bubblewrap" in unsafe.value.message
+    monkeypatch.setenv(sandbox.UNSANDBOXED, "true")
+    assert prepare(asked, with_commands()).commands == [["/bin/ls"]]
 
 
 def test_a_dry_run_shows_all_that_would_be_sent() -> None:
@@ -136,6 +163,7 @@ def test_a_dry_run_shows_all_that_would_be_sent() -> None:
         "contextTruncated",
         "droppedContext",
         "redactions",
+        "commands",
     }
     assert shown["dryRun"] is True and shown["temperature"] == 1.5
     assert "material" in shown["messages"][1]["content"] and "BEGIN UNTRUSTED" in shown["messages"][1]["content"]

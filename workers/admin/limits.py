@@ -91,8 +91,8 @@ class LimitsAdmin(FromEnvironmentMixin, AuditedModelAdmin):
         (
             "Commands",
             {
-                "description": "Commands of workers need a sandbox, which this version does not have yet: until "
-                "then the profile workspace-exec is refused whatever is set here.",
+                "description": "Commands that a worker with the profile workspace-exec may bring. They run without a "
+                "shell in a sandbox of the kernel (bubblewrap), and the shipped policy lets a person decide first.",
                 "fields": (
                     "terminal_enabled",
                     "terminal_allowlist",

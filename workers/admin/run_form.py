@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -17,7 +18,6 @@ from workers.routing import MAX_OUTPUT_TOKENS_RANGE, MOCK, TEMPERATURE_RANGE, TI
 if TYPE_CHECKING:
     Items = BaseFormSet["ContextForm"]
 
-_PROFILES = [(value, label) for value, label in PermissionProfile.choices if value != PermissionProfile.WORKSPACE_EXEC]
 # Form fields and the arguments of the tool; empty ones are left out.
 _ARGUMENTS = {
     "task": "task",
@@ -78,10 +78,16 @@ class RunForm(forms.Form):
     )
     temperature = forms.FloatField(required=False, min_value=TEMPERATURE_RANGE[0], max_value=TEMPERATURE_RANGE[1])
     permission_profile = forms.ChoiceField(
-        choices=_PROFILES,
+        choices=PermissionProfile.choices,
         initial=PermissionProfile.READ_ONLY,
         label="Workspace",
-        help_text="read-only: the context is written into its directory; workspace-write: the result too.",
+        help_text="read-only: the context is written into its directory; workspace-write: the result too; "
+        "workspace-exec: commands run there first.",
+    )
+    commands = forms.CharField(
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3, "class": "vLargeTextField"}),
+        help_text="One a line, without a shell; workspace-exec only, and of those that the limits allow.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -105,7 +111,8 @@ class RunForm(forms.Form):
         cleaned = self.cleaned_data
         given = {wire: cleaned[name] for name, wire in _ARGUMENTS.items() if cleaned[name] not in ("", None)}
         lines = [line.strip() for line in cleaned["constraints"].splitlines() if line.strip()]
-        return given | ({"constraints": lines} if lines else {})
+        commands = [line.strip() for line in cleaned["commands"].splitlines() if line.strip()]
+        return given | ({"constraints": lines} if lines else {}) | ({"commands": commands} if commands else {})
 
     def add_meah_error(self, error: MeahError) -> None:
         self.add_error(None, visible(f"{error.message} {error.hint}"))
@@ -141,7 +148,8 @@ def initial_of(worker: Worker | None) -> dict[str, Any]:
     if worker is None:
         return {}
     values: dict[str, Any] = {name: getattr(worker, name) for name in _ARGUMENTS}
-    return values | {"constraints": "\n".join(worker.constraints)}
+    commands = "\n".join(shlex.join(argv) for argv in worker.commands)
+    return values | {"constraints": "\n".join(worker.constraints), "commands": commands}
 
 
 def initial_context(worker: Worker | None) -> list[dict[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -317,6 +318,14 @@ def _after_start(request: HttpRequest, worker: Worker) -> HttpResponse:
     return redirect("admin:workers_worker_change", worker.public_id)
 
 
+def _command_lines(worker: Worker) -> list[JsonObject]:
+    """Each command with how it went, once it has run."""
+    results = [*worker.command_results, *[None] * len(worker.commands)]
+    return [
+        {"words": shlex.join(argv), "result": result} for argv, result in zip(worker.commands, results, strict=False)
+    ]
+
+
 def shown_tokens(worker: Worker) -> str:
     if worker.input_tokens is None or worker.output_tokens is None:
         return "unknown"
@@ -334,6 +343,7 @@ def detail(worker: Worker) -> dict[str, Any]:
     return {
         "title": title_of(worker),
         "subtitle": None,
+        "command_lines": _command_lines(worker),
         "worker": worker,
         "owner": owner,
         "cost": shown_cost(worker),

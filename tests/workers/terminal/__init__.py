@@ -1,0 +1,1 @@
+"""Commands of workers: words, filter, sandbox, ends."""
