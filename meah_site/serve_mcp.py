@@ -16,6 +16,7 @@ from approvals.tools import tools as approval_tools
 from audit.dbthread import in_db
 from core.logs import event
 from core.tasks import in_task
+from meah_site.companion import Companion
 from meah_site.engine import Engine
 from meah_site.mcp_server import Identity, MeahServer
 from meah_site.stdio import Streams, Wire, streams
@@ -44,6 +45,7 @@ class StdioSession:
         self._signalled = asyncio.Event()
         self._client_left = asyncio.Event()
         self._engine = Engine(Process.Kind.RUNMCP)
+        self._companion = Companion()
         self._known_as = ""
 
     async def serve(self) -> Ending:
@@ -64,6 +66,7 @@ class StdioSession:
             in_task(meah.watch.run(), name="watch-listing")
             gc.freeze()
             gc.enable()
+            self._companion.start()
             event(log, "server_ready", transport="stdio", process=self._engine.membership.public_id, pid=os.getpid())
             reason = await self._ending
             await self._end(reason, pair)
@@ -119,6 +122,7 @@ class StdioSession:
         if reason == "client_gone" and await self._lets_finish():
             await self._until_idle(or_when=[self._signalled])
         _be_gone(GONE_WITHIN_S)
+        self._companion.stop()
         await self._engine.stop("MEAH was stopped" if self._signalled.is_set() else "the MCP client went away")
         await pair.answered(ANSWER_WITHIN_S)
 

@@ -17,6 +17,7 @@ from core.logs import event
 log = logging.getLogger("meah.web")
 
 HOST = "127.0.0.1"
+WANTED_EVERY_S = 0.5
 
 
 def bound_socket(port: int) -> socket.socket:
@@ -32,6 +33,18 @@ def bound_socket(port: int) -> socket.socket:
     return listener
 
 
+async def _outdated(engine: Any, wanted: Callable[[], bool]) -> bool:
+    """True once another version has migrated the database, False once nobody wants this process any more."""
+    while wanted():
+        try:
+            async with asyncio.timeout(WANTED_EVERY_S):
+                await engine.outdated.wait()
+            return True
+        except TimeoutError:
+            continue
+    return False
+
+
 def _not_bound(port: int, error: OSError) -> MeahError:
     if error.errno == errno.EADDRINUSE:
         return MeahError(
@@ -43,8 +56,8 @@ def _not_bound(port: int, error: OSError) -> MeahError:
     return MeahError("E_CONFIG", f"Port {port} can not be used: {error.strerror}.", hint="Use a port above 1023.")
 
 
-def serve(listener: socket.socket, on_ready: Callable[[], None]) -> None:
-    """Serve until SIGINT or SIGTERM; then workers are cancelled and everything is closed.
+def serve(listener: socket.socket, on_ready: Callable[[], None], *, wanted: Callable[[], bool] = lambda: True) -> None:
+    """Serve until SIGINT or SIGTERM, or until it is not `wanted` any more; then all workers here are cancelled.
 
     Raises MeahError when the engine could not start.
     """
@@ -69,10 +82,10 @@ def serve(listener: socket.socket, on_ready: Callable[[], None]) -> None:
             await engine.start()
             await in_db(on_ready)
             event(log, "console_ready", port=port)
-            await engine.outdated.wait()
-            event(log, "schema_is_newer", level="error", hint="Another version migrated the database: start again.")
-            engine.pool.close("The database was migrated by a newer version of MEAH; this process ends.")
-            await engine.pool.idle()
+            if await _outdated(engine, wanted):
+                event(log, "schema_is_newer", level="error", hint="Another version migrated the database: start again.")
+                engine.pool.close("The database was migrated by a newer version of MEAH; this process ends.")
+                await engine.pool.idle()
         except Exception as error:
             failures.append(error)
         reactor.stop()

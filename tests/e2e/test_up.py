@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import ROOT, Home
 from tests.e2e.consoles import free_port
-from tests.e2e.server import eventually
+from tests.e2e.server import Server, eventually
 from workers import starts
 from workers.models import Worker
 
@@ -118,3 +118,49 @@ def started(task: str) -> Worker | None:
 def state(worker: Worker) -> str:
     worker.refresh_from_db(fields=["state"])
     return worker.state
+
+
+def test_a_second_console_stands_by_and_takes_over(home: Home) -> None:
+    port = free_port()
+    with killed_at_last(up(home, port)) as first:
+        eventually(lambda: health(port), within_s=PATIENCE_S)
+        with killed_at_last(up(home, port)) as second:
+            assert second.stdout is not None
+            assert "runs already" in second.stdout.readline()
+            assert "stands by" in second.stdout.readline()
+            first.send_signal(signal.SIGTERM)
+            first.communicate(timeout=PATIENCE_S)
+            assert "is running at" in eventually(
+                lambda: second.stdout and second.stdout.readline().strip(), within_s=10
+            )
+            assert eventually(lambda: health(port), within_s=5) == "ok"
+            second.send_signal(signal.SIGTERM)
+            assert "MEAH has stopped." in second.communicate(timeout=PATIENCE_S)[0]
+
+
+def test_a_client_brings_a_console_along_and_takes_it_away(home: Home) -> None:
+    port = free_port()
+    web = {"MEAH_WEB": "true", "MEAH_WEB_PORT": str(port)}
+    with Server(home, environ=web) as client:
+        client.initialize()
+        assert eventually(lambda: health(port), within_s=PATIENCE_S) == "ok"
+        assert client.data("meah_list_models")["runtime"]["processes"] == 2
+        with Server(home, environ=web) as other:
+            other.initialize()
+            eventually(lambda: other.logged("console_standby") or None, within_s=PATIENCE_S)
+            client.process.kill()
+            eventually(lambda: other.logged("console_of_client") or None, within_s=15)
+            assert eventually(lambda: health(port), within_s=5) == "ok"
+            assert other.data("meah_list_models")["providers"]
+    eventually(lambda: health(port) is None, within_s=10)
+
+
+def test_a_foreign_holder_of_the_port_breaks_no_client(home: Home) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        web = {"MEAH_WEB": "true", "MEAH_WEB_PORT": str(holder.getsockname()[1])}
+        with Server(home, environ=web) as client:
+            client.initialize()
+            eventually(lambda: client.logged("console_unavailable") or None, within_s=PATIENCE_S)
+            assert client.data("meah_list_models")["providers"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import shlex
 import sys
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,16 @@ from django.core.management.base import BaseCommand
 from django.db import Error as DatabaseError
 
 from core.errors import MeahError
+from core.logs import event
 from meah_site.login_link import make_link
 from meah_site.schema import migration_turn, refuse_newer
-from meah_site.serve_web import HOST, bound_socket, serve
+from meah_site.serve_web import HOST, serve
+from meah_site.standby import bound_or_stand_by
 from meah_site.start import database_error, fail_in_words, home_error
 from workers.config import effective
 
 DEFAULT_PORT = 7817
+log = logging.getLogger("meah.web")
 
 
 class Command(BaseCommand):
@@ -29,21 +34,47 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--port", type=_port, default=DEFAULT_PORT, help=f"default {DEFAULT_PORT}")
+        parser.add_argument("--companion-of", type=int, help=SUPPRESS)
 
-    def handle(self, *args: Any, port: int, **options: Any) -> None:
+    def handle(self, *args: Any, port: int, companion_of: int | None, **options: Any) -> None:
         try:
-            listener = bound_socket(port)
-            _migrate()
-            # The engine asks too; here it is said before anything is served.
-            effective()
-            serve(listener, lambda: self._greet(port))
+            self._serve(port, companion_of)
+        except KeyboardInterrupt:
+            pass
         except MeahError as error:
-            fail_in_words(error)
+            if companion_of is None:
+                fail_in_words(error)
+            # A client's connection never fails of a console.
+            event(log, "console_unavailable", level="warn", code=error.code, why=error.message, fix=error.hint)
         except DatabaseError as error:
             fail_in_words(database_error(error))
         except OSError as error:
             fail_in_words(home_error(error))
         self.stdout.write("MEAH has stopped.")
+
+    def _serve(self, port: int, companion_of: int | None) -> None:
+        wanted = (lambda: True) if companion_of is None else (lambda: os.getppid() == companion_of)
+        listener = bound_or_stand_by(port, on_standby=lambda: self._tell_standby(port, companion_of), wanted=wanted)
+        if listener is None:
+            return
+        _migrate()
+        # The engine asks too; here it is said before anything is served.
+        effective()
+        if companion_of is None:
+            serve(listener, lambda: self._greet(port))
+        else:
+            serve(listener, lambda: event(log, "console_of_client", url=f"http://{HOST}:{port}"), wanted=wanted)
+
+    def _tell_standby(self, port: int, companion_of: int | None) -> None:
+        url = f"http://{HOST}:{port}"
+        if companion_of is not None:
+            event(log, "console_standby", url=url)
+            return
+        self.stdout.write(
+            f"MEAH's console runs already, at {url} (`manage.py login_link` prints a link to it).\n"
+            "This one stands by, and takes over when that one ends. Stop it with Ctrl-C."
+        )
+        self.stdout.flush()
 
     def _greet(self, port: int) -> None:
         base_url = f"http://{HOST}:{port}"
