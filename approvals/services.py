@@ -10,7 +10,7 @@ from typing import Any, Final
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -348,11 +348,20 @@ def resolve_unknown(call: Call, *, happened: bool, user: User, note: str) -> Cal
 # -- purge ----------------------------------------------------------------------------------------------------------
 
 
-def purge_texts(*, older_than_days: float, principal: str) -> int:
-    """Empty arguments and results of calls that ended before then; the chain is untouched. Returns how many."""
+def purgeable(*, older_than_days: float) -> QuerySet[Call]:
+    """Calls that ended before then and still have their texts."""
     before = timezone.now() - timedelta(days=older_than_days)
+    ended = Call.objects.filter(finished_at__lt=before, purged_at__isnull=True)
+    return ended.exclude(state__in=[*Call.OPEN, CallState.UNKNOWN])
+
+
+def purge_texts(*, older_than_days: float, principal: str) -> int:
+    """Empty arguments and results of calls that ended before then; the chain is untouched. Returns how many.
+
+    What became of an unknown call is still to be found out, so it keeps its texts.
+    """
     with transaction.atomic():
-        old = Call.objects.filter(finished_at__lt=before, purged_at__isnull=True).exclude(state__in=Call.OPEN)
+        old = purgeable(older_than_days=older_than_days)
         count = old.update(arguments="", result="", verification_details=None, purged_at=Now())
         if count:
             record("call.purged", principal=principal, data={"calls": count})

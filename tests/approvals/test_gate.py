@@ -394,3 +394,23 @@ def test_a_person_resolves_an_unknown_call(home: Home, box: CountingTarget, run:
     call = services.resolve_unknown(Call.objects.get(), happened=True, user=alice, note="seen in the ledger")
     assert call.state == CallState.DONE
     assert kinds()[-1] == "call.resolved"
+
+
+def test_texts_are_purged_and_the_chain_is_not(home: Home, box: CountingTarget, run: Any) -> None:
+    from io import StringIO
+
+    from django.core.management import call_command
+
+    rule("puts", "allow", tool="put")
+    run(governor.submit(request()))
+    box.fail = MeahError("E_NETWORK", "the pipe broke")
+    code_of(run, request(status="lost"))
+    Call.objects.update(finished_at=timezone.now() - timedelta(days=40))
+    said = StringIO()
+    call_command("approvals", "purge", "--older-than", "30", stdout=said)
+    assert "1 calls" in said.getvalue() and not Call.objects.filter(purged_at__isnull=False).exists()
+    call_command("approvals", "purge", "--yes", stdout=said)
+    done, unknown = Call.objects.order_by("pk")
+    assert (done.arguments, done.result, done.state) == ("", "", CallState.DONE) and done.purged_at
+    assert unknown.arguments, "somebody still has to find out"
+    assert verify().whole and kinds()[-1] == "call.purged"

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from approvals import services
 from approvals.approver import approving_user
+from approvals.holds import load_settings
 from approvals.models import Approval, ApprovalState
 from approvals.outcomes import status_of
 from core.errors import MeahError
@@ -30,11 +31,17 @@ class Command(BaseCommand):
             decide.add_argument("--note", required=True, help="kept, and read by the agent")
             decide.add_argument("--user", default="", help="whose password to ask for on a terminal")
 
+        purge = actions.add_parser("purge", help="delete arguments and results of ended calls; the chain stays")
+        purge.add_argument("--older-than", type=float, metavar="DAYS", help="default: the setting")
+        purge.add_argument("--yes", action="store_true", help="do it; without, only say what it would be")
+
     def handle(self, *args: Any, action: str, **options: Any) -> None:
         services.expire_due()
         try:
             if action == "pending":
                 self._pending()
+            elif action == "purge":
+                self._purge(options["older_than"], yes=options["yes"])
             elif action == "show":
                 self._show(services.get(options["id"]))
             else:
@@ -68,6 +75,17 @@ class Command(BaseCommand):
         for name, value in rows.items():
             if value:
                 self.stdout.write(f"{name:<10} {visible(value)}")
+
+    def _purge(self, older_than: float | None, *, yes: bool) -> None:
+        days = load_settings().result_days if older_than is None else older_than
+        if days < 0:
+            raise CommandError("--older-than takes a number of days from 0 on.")
+        if not yes:
+            count = services.purgeable(older_than_days=days).count()
+            self.stdout.write(f"The texts of {count} calls that ended more than {days:g} days ago; --yes deletes them.")
+            return
+        count = services.purge_texts(older_than_days=days, principal="system")
+        self.stdout.write(f"Deleted the texts of {count} calls; their records and the audit chain stay.")
 
     def _decide(self, action: str, approval: Approval, note: str, username: str) -> None:
         self._show(approval)
