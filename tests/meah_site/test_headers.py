@@ -19,6 +19,7 @@ PAGES = [
     "/admin/login/",
     "/admin/set-password/",
     "/admin/password_change/",
+    "/admin/console/",
     "/admin/workers/",
     "/admin/workers/worker/",
     "/admin/workers/worker/add/",
@@ -39,7 +40,7 @@ PAGES = [
 ]
 # Scripts and styles have to be files of ours, and handlers and style attributes have to be none at all.
 INLINE = re.compile(
-    r"<style|<script(?![^>]*\bsrc=\"/static/|[^>]*\bsrc=\"/admin/jsi18n/)|\son[a-z]+\s*=\s*[\"']|\sstyle\s*=\s*[\"']"
+    r"<style|<script(?![^>]*\btype=\"application/json\"|[^>]*\bsrc=\"/static/|[^>]*\bsrc=\"/admin/jsi18n/)|\son[a-z]+\s*=\s*[\"']|\sstyle\s*=\s*[\"']"
     r"|href=[\"']javascript:",
     re.IGNORECASE,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,7 @@ from workers.prompt import ContextItem
 from workers.routing import TerminalConfig
 
 from . import sandbox
-from .execution import Ran, run
+from .execution import Ran, hand_over, run
 from .words import argv_of
 
 OUTPUT_NAME: Final = "command output"
@@ -60,6 +61,7 @@ async def run_all(commands: Sequence[Sequence[str]], *, workspace: Path, config:
     """
     if why and not sandbox.is_unsandboxed_allowed():
         raise sandbox.unavailable(why)
+    await asyncio.to_thread(hand_over, workspace)
     return [
         await run(
             argv,

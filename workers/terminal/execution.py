@@ -96,7 +96,6 @@ async def run(
     begun = time.monotonic()
     mark = secrets.token_hex(8)
     output = _Output(keep_bytes)
-    await asyncio.to_thread(_hand_over, workspace)
     with _prepared(argv, workspace, mark, limits or Limits(), sandboxed=sandboxed, also=also) as (words, options):
         child = await asyncio.create_subprocess_exec(
             *words,
@@ -154,8 +153,11 @@ def _unprivileged() -> dict[str, Any]:
     return nobody if sandbox.is_root() else {}
 
 
-def _hand_over(workspace: Path) -> None:
-    """What root has written there becomes nobody's, without following links; root can read it all the same."""
+def hand_over(workspace: Path) -> None:
+    """What root has written there becomes nobody's; root can read it all the same.
+
+    Only before the first command: what a command leaves behind, links for one, is given to nobody.
+    """
     if not sandbox.is_root():
         return
     for folder, folders, files in os.walk(workspace, followlinks=False):

@@ -55,6 +55,7 @@ async def holes() -> str:
 async def _tried(directory: Path) -> str:
     workspace, secret, target = directory / "w", directory / "secret", directory / "target"
     workspace.mkdir()
+    execution.hand_over(workspace)
     secret.write_text("s")
     abstract = f"meah-{secrets.token_hex(8)}"
     with (

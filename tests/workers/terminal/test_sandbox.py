@@ -75,6 +75,7 @@ def around(tmp_path: Path) -> Iterator[dict[str, Any]]:
 
 
 def ran(argv: list[str], workspace: Path, **options: Any) -> Ran:
+    execution.hand_over(workspace)
     options = {"timeout_s": 15, "keep_bytes": 20_000, "also": LIBRARY} | options
     return asyncio.run(execution.run(argv, workspace=workspace, **options))
 
