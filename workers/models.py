@@ -308,6 +308,7 @@ class Worker(models.Model):
         indexes = [
             models.Index(fields=["owner", "state", "id"], name="workers_worker_queue"),
             models.Index(fields=["state", "-id"], name="workers_worker_state_list"),
+            models.Index(fields=["finished_at"], name="workers_worker_finished"),
         ]
 
     def __str__(self) -> str:
