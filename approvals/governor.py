@@ -274,7 +274,8 @@ async def _run(decision: Decision, context: CallContext) -> Any:
     _running[key] = task
     task.add_done_callback(lambda done: _running.pop(key, None))
     try:
-        done, _ = await asyncio.wait([task], timeout=context.timeout_s)
+        assert context.timeout_s is not None
+        done, _ = await asyncio.wait([task], timeout=context.timeout_s + decision.facts.grace_s)
     except asyncio.CancelledError:
         task.cancel()
         raise

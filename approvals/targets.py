@@ -41,6 +41,7 @@ class ToolFacts:
     local: whether the whole effect is rows of this database, made by `Target.apply` in the deciding transaction.
     pin: digest of the definition that the call is judged under; schema: its input schema.
     timeout_s: how long an answer is waited for; None leaves that to the target.
+    grace_s: how much longer the target may take to clean up, where it keeps to the time limit itself.
     """
 
     effect_class: EffectClass
@@ -49,6 +50,7 @@ class ToolFacts:
     pin: str = ""
     schema: JsonObject | None = None
     timeout_s: float | None = None
+    grace_s: float = 0.0
 
 
 @dataclass(frozen=True)

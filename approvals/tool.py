@@ -38,8 +38,19 @@ class Caller(Protocol):
         """
         ...
 
+    async def pass_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """A downstream server's own progress, under the client's token."""
+        ...
 
-Handler = Callable[[JsonObject, Caller], Awaitable[JsonObject]]
+
+@dataclass(frozen=True)
+class AsItWas:
+    """A downstream tool's result, which goes out as it came instead of in the envelope."""
+
+    result: JsonObject
+
+
+Handler = Callable[[JsonObject, Caller], Awaitable[JsonObject | AsItWas]]
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,8 @@ class Connection:
         self.launch = launch
         self.tail = Tail()
         self.starts = 0
+        # Held by the call of a server that takes one at a time.
+        self.turn = asyncio.Lock()
         self._told_up_to = 0
         self._ledger = ledger
         self._hooks = hooks
@@ -96,13 +98,23 @@ class Connection:
 
     async def open(self) -> Open:
         """The open connection, started if need be; all who wait share one start. Raises NotSentError."""
-        if self._open is not None and not self._dead.is_set():
+        if self._open is not None and self.is_open:
             return self._open
         if self._opening is None or self._opening.done():
             self._refuse_while_backing_off()
             self._begin()
         assert self._opening is not None
         return await asyncio.shield(self._opening)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be called at once."""
+        return self._open is not None and not self._dead.is_set() and not self._stop.is_set()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there may be a process or a session of it."""
+        return self._owner is not None and not self._owner.done()
 
     async def end(self) -> None:
         """End what is open, within a few seconds; calls in flight end with it. The next call starts it again."""
@@ -114,6 +126,15 @@ class Connection:
         """End it for good."""
         self._closed = True
         await self.end()
+
+    async def list_again(self) -> Mapping[str, str]:
+        """Ask the server what it offers now, and compare that with the pins; it is started where it was not open."""
+        was_open = self.is_open
+        opened = await self.open()
+        if was_open:
+            opened.listing = await list_tools(opened.wire, opened.session)
+            return await self.check_again()
+        return opened.pins
 
     async def check_again(self) -> Mapping[str, str]:
         """Compare the last listing with the pins once more: a person may have accepted one since."""

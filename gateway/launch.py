@@ -24,6 +24,7 @@ class Launch:
     """A server's command or address. `env` and `headers` may refer to variables as ${NAME}; nothing else may.
 
     keep_after_timeout: a call that timed out leaves the connection open, so that a late answer can still settle it.
+    keep_alive: it is not ended for being idle. concurrent: it takes calls at once, where others get them in order.
     """
 
     server: str
@@ -38,6 +39,13 @@ class Launch:
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     era: str = ""
     keep_after_timeout: bool = True
+    keep_alive: bool = False
+    concurrent: bool = False
+
+    @property
+    def is_lazy_child(self) -> bool:
+        """Its calls run one after another; after one whose outcome is open it is ended."""
+        return self.transport == "stdio" and not self.keep_after_timeout
 
     @property
     def identity(self) -> JsonObject:

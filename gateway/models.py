@@ -124,6 +124,12 @@ class Server(models.Model):
         validators=[MinValueValidator(1), MaxValueValidator(600_000)],
         help_text="Milliseconds for one call.",
     )
+    keep_alive = models.BooleanField(default=False, help_text="It is not ended after five minutes without a call.")
+    concurrent = models.BooleanField(
+        "takes calls at the same time",
+        default=False,
+        help_text="For a lazy command: without it, its calls run one after another.",
+    )
     pin_scope = models.CharField(max_length=16, choices=PinScope.choices, default=PinScope.ALL)
     read_default = _override("default for reads")
     write_default = _override("default for writes")
@@ -173,6 +179,8 @@ class Server(models.Model):
             timeout_ms=self.timeout_ms,
             era=self.era,
             keep_after_timeout=self.exposure != Exposure.LAZY,
+            keep_alive=self.keep_alive,
+            concurrent=self.concurrent,
         )
 
     @property

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -24,11 +25,13 @@ from .jsonschemas import check_arguments
 from .launch import RESERVED_NAME, Launch
 from .models import Exposure, PinState, Server, Tool
 from .outgoing import without_secrets
-from .sessions import Connection, Open, current
+from .sessions import Connection, Open, Pool, current
 
 KEY_META = "meah/idempotency-key"
 # The gate gives up first where the answer is what is late; a start that is late must say that nothing was sent.
 START_SHARE = 0.95
+# Ending a child takes four seconds at most, and is done before the failure is told.
+END_CHILD_S = 5.0
 
 # A call is judged by these columns. A query of whole rows, built anew at every call, costs ten times as much.
 _TOOL = ("name", "definition", "pin", "pin_state", "quarantine_reason", "effect_class", "idempotency_argument")
@@ -45,8 +48,11 @@ _SERVER = (
     "exposure",
     "timeout_ms",
     "era",
+    "keep_alive",
+    "concurrent",
 )
 _JSON = frozenset({"args", "env", "inherit_env", "headers"})
+_BOOLEAN = frozenset({"private", "keep_alive", "concurrent"})
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,7 @@ class GatewayTarget:
             pin=row.pin,
             schema=row.pinned["inputSchema"],
             timeout_s=row.server.timeout_ms / 1000,
+            grace_s=END_CHILD_S if row.server.launch().is_lazy_child else 0.0,
         )
 
     def check(self, request: CallRequest) -> Checked:
@@ -109,16 +116,19 @@ class GatewayTarget:
     async def run(self, request: CallRequest, checked: Checked, context: CallContext) -> JsonObject:
         """The server's result as it was, but for MEAH's own secrets."""
         prepared: Prepared = checked.value
-        connection = current().connection(prepared.launch)
-        opened = await _opened(connection, prepared, context)
-        arguments, meta = _with_key(checked.arguments, prepared, context)
-        sending = opened.call(
-            prepared.tool, arguments, meta=meta, on_progress=_progress(context), schema=prepared.schema
-        )
-        if prepared.launch.keep_after_timeout or context.timeout_s is None:
-            result = await sending
-        else:
-            result = await _or_end(sending, connection, context.timeout_s)
+        limit = Limit.of(context, prepared.launch)
+        pool = current()
+        async with pool.use(prepared.launch, deadline=limit.start_by) as connection:
+            async with _turn(connection, prepared.launch, limit):
+                opened = await _opened(connection, prepared, limit)
+                arguments, meta = _with_key(checked.arguments, prepared, context)
+                sending = opened.call(
+                    prepared.tool, arguments, meta=meta, on_progress=_progress(context), schema=prepared.schema
+                )
+                if prepared.launch.is_lazy_child:
+                    result = await _or_end(sending, pool, connection, limit)
+                else:
+                    result = await sending
         _refuse_questions(result, prepared, context)
         return without_secrets(result)
 
@@ -172,7 +182,7 @@ def _statement() -> str:
 
 def _parsed(name: str, value: Any) -> Any:
     """JSON comes as text from a cursor."""
-    if name == "private":
+    if name in _BOOLEAN:
         return bool(value)
     return json.loads(value) if name in _JSON and isinstance(value, str) else value
 
@@ -193,11 +203,52 @@ def _withheld(row: Tool, reason: str, message: str) -> MeahError:
     )
 
 
-async def _opened(connection: Connection, prepared: Prepared, context: CallContext) -> Open:
-    """An open connection on which the tool still is what was accepted. Nothing has been sent when this raises."""
-    limit_s = None if context.timeout_s is None else context.timeout_s * START_SHARE
+@dataclass(frozen=True)
+class Limit:
+    """Until when, by the event loop's clock, a call has to be sent, and has to be answered; None: whenever."""
+
+    start_by: float | None
+    answer_by: float | None
+
+    @classmethod
+    def of(cls, context: CallContext, launch: Launch) -> Limit:
+        if context.timeout_s is None:
+            return cls(None, None)
+        now = asyncio.get_running_loop().time()
+        share = 1.0 if launch.is_lazy_child else START_SHARE
+        return cls(now + context.timeout_s * share, now + context.timeout_s)
+
+
+def _left(moment: float | None) -> float | None:
+    return None if moment is None else max(0.0, moment - asyncio.get_running_loop().time())
+
+
+@asynccontextmanager
+async def _turn(connection: Connection, launch: Launch, limit: Limit) -> AsyncIterator[None]:
+    """Calls to a lazy child run in the order in which they came, unless the operator says that it takes more."""
+    if not launch.is_lazy_child or launch.concurrent:
+        yield
+        return
     try:
-        opened = await asyncio.wait_for(connection.open(), limit_s)
+        await asyncio.wait_for(connection.turn.acquire(), _left(limit.start_by))
+    except TimeoutError:
+        raise NotSentError(
+            "E_TIMEOUT",
+            f"The server {launch.server} was busy with other calls all the time; nothing was sent.",
+            hint="Try again in a moment: its calls run one after another.",
+            retryable=True,
+            reason="queued",
+        ) from None
+    try:
+        yield
+    finally:
+        connection.turn.release()
+
+
+async def _opened(connection: Connection, prepared: Prepared, limit: Limit) -> Open:
+    """An open connection on which the tool still is what was accepted. Nothing has been sent when this raises."""
+    try:
+        opened = await asyncio.wait_for(connection.open(), _left(limit.start_by))
     except TimeoutError:
         raise NotSentError(
             "E_TIMEOUT",
@@ -221,15 +272,24 @@ async def _opened(connection: Connection, prepared: Prepared, context: CallConte
     return opened
 
 
-async def _or_end(sending: Any, connection: Connection, limit_s: float) -> JsonObject:
-    """A lazy server whose answer is late is ended before the failure is told, so that nothing lands afterwards."""
+async def _or_end(sending: Coroutine[Any, Any, JsonObject], pool: Pool, connection: Connection, limit: Limit) -> Any:
+    """A lazy child whose answer is late or lost is ended before that is told, so that nothing lands afterwards."""
     try:
-        return await asyncio.wait_for(sending, limit_s * START_SHARE)
+        return await asyncio.wait_for(sending, _left(limit.answer_by))
     except TimeoutError:
         await connection.end()
         raise AmbiguousError(
-            "E_TIMEOUT", f"{connection.launch.server} gave no answer in time and was ended.", retryable=False
+            "E_TIMEOUT",
+            f"{connection.launch.server} gave no answer in time and was ended.",
+            hint="Do not simply repeat a write: it may have happened. Read back what it should have changed.",
+            retryable=False,
         ) from None
+    except AmbiguousError:
+        await connection.end()
+        raise
+    except asyncio.CancelledError:
+        pool.end_soon(connection)
+        raise
 
 
 def _refuse_questions(result: JsonObject, prepared: Prepared, context: CallContext) -> None:

@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from approvals.targets import CallContext
-from approvals.tool import Tool
+from approvals.tool import AsItWas, Tool
 from audit.dbthread import in_db
 from core.errors import JsonObject, MeahError
 from core.logs import event
@@ -185,7 +185,10 @@ class MeahServer:
         try:
             if tool is None:
                 return await self._call_proxied(context, params, caller)
-            return _answer({"ok": True, "data": await tool.handler(params.arguments or {}, caller)})
+            answered = await tool.handler(params.arguments or {}, caller)
+            if isinstance(answered, AsItWas):
+                return _as_it_was(answered.result, context)
+            return _answer({"ok": True, "data": answered})
         except MeahError as error:
             return _answer({"ok": False, "error": redact_value(error.as_dict())})
         except MCPError:
@@ -201,12 +204,18 @@ class MeahServer:
         if tool is None:
             raise MCPError(mcp_types.INVALID_PARAMS, f"Unknown tool: {one_line(visible(params.name), 200)}")
         modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         result = await proxied.call(
             tool, params.arguments or {}, caller, CallContext(progress=caller.pass_progress, takes_questions=modern)
         )
-        if not modern:
-            result = proxied.for_handshake_era(result)
-        return {"resultType": "complete"} | result
+        return _as_it_was(result, context)
+
+
+def _as_it_was(result: JsonObject, context: Any) -> JsonObject:
+    """A downstream result, for the client's era."""
+    if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        result = proxied.for_handshake_era(result)
+    return {"resultType": "complete"} | result
 
 
 def _answer(envelope: JsonObject) -> Any:
