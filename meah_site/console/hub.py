@@ -13,14 +13,13 @@ from collections.abc import AsyncIterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.db import Error as DatabaseError
 from django.db.models.functions import Length
 
 from approvals.changes import changes
 from audit.dbthread import in_db
 from audit.feed import entries_after, last_seq
 from audit.models import Entry
-from core.errors import JsonObject, MeahError
+from core.errors import JsonObject
 from core.logs import event
 from core.text import visible
 from gateway.models import Server
@@ -102,7 +101,8 @@ class Hub:
             try:
                 async with self._joining:
                     await self._look()
-            except (DatabaseError, MeahError) as error:
+            except Exception as error:
+                # Whatever it was: nobody would be told anything any more, if this ended.
                 event(log, "console_hub_stumbled", level="warn", exc_info=error)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_S):

@@ -12,6 +12,7 @@ const body = $("rows");
 const filters = $("filters");
 
 let workers = new Map(); // id -> row
+let versions = new Map(); // id -> the entry that its row certainly shows
 let order = []; // ids, newest first
 let drawn = new Map(); // id -> <tr>
 let partials = new Map(); // id -> text so far
@@ -31,18 +32,22 @@ let retryMs = FIRST_RETRY_MS;
 
 function take(page, anew) {
     if (anew) {
-        workers = new Map();
-        order = [];
-        seq = page.seq;
+        // What was told while the page was on its way is newer than the page.
+        const newer = [...workers.values()].filter((row) => versions.get(row.id) > page.seq && matches(row));
+        workers = new Map(newer.map((row) => [row.id, row]));
+        order = [...workers.keys()];
+        seq = Math.max(seq, page.seq);
     }
-    for (const row of page.rows) put(row);
+    for (const row of page.rows) put(row, page.seq);
     before = page.before;
     total = page.total;
     places = page.queue;
     sort();
 }
 
-function put(row) {
+function put(row, at) {
+    if ((versions.get(row.id) ?? -1) > at) return;
+    versions.set(row.id, at);
     if (!workers.has(row.id)) order.push(row.id);
     workers.set(row.id, row);
 }
@@ -69,11 +74,13 @@ function matches(row) {
     );
 }
 
-function change(rows) {
+function change(rows, at) {
     const oldest = before === null ? -Infinity : before;
     for (const row of rows) {
         const known = workers.has(row.id);
+        if ((versions.get(row.id) ?? -1) > at) continue;
         if (!matches(row)) {
+            versions.set(row.id, at);
             if (known) {
                 drop(row.id);
                 total -= 1;
@@ -83,7 +90,7 @@ function change(rows) {
         // What lies further down than this page has loaded comes with its page.
         if (!known && row.key < oldest) continue;
         if (!known) total += 1;
-        put(row);
+        put(row, at);
     }
     sort();
 }
@@ -266,10 +273,7 @@ async function anew() {
         const asked = String(query());
         const page = await rowsFrom(null);
         if (asked !== String(query())) return;
-        // What the socket told meanwhile is newer than the page.
-        const known = seq;
         take(page, true);
-        seq = Math.max(known, page.seq);
         list.scrollTop = 0;
         draw();
         pane();
@@ -377,6 +381,7 @@ async function fetchText(id) {
 
 function hear(message) {
     if (message.type === "welcome") {
+        waiting = [];
         partials = new Map(Object.entries(message.partials));
         if (message.anew) {
             seq = message.seq;
@@ -394,7 +399,7 @@ function hear(message) {
 function changed(message) {
     seq = Math.max(seq, message.seq);
     places = message.queue;
-    keepingPlace(() => change(message.rows));
+    keepingPlace(() => change(message.rows, message.seq));
     for (const row of message.rows) if (!row.active) partials.delete(row.id);
     if (message.held) showHeld(message.held);
     if (message.rows.some((row) => row.id === selected)) pane();
