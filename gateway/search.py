@@ -32,9 +32,11 @@ MAX_TEXT_CHARS: Final = 2_000
 
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
 _COMMON: Final = frozenset(
-    "a an and are as at be by can do for from has have how i in into is it its me my of on or please so some that the "
-    "their them then there these this those to use used using want was what when where which who will with you your"
-    " all any one get got".split()
+    _WORD.findall("""
+    a all an and any are as at be by can do for from get got has have how i in into is it its me my of on one or please
+    so some that the their them then there these this those to use used using want was what when where which who will
+    with you your
+    """)
 )
 # Words of requests and the words that tools are named with.
 _SAID: Final[Mapping[str, tuple[str, ...]]] = {

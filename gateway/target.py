@@ -118,17 +118,16 @@ class GatewayTarget:
         prepared: Prepared = checked.value
         limit = Limit.of(context, prepared.launch)
         pool = current()
-        async with pool.use(prepared.launch, deadline=limit.start_by) as connection:
-            async with _turn(connection, prepared.launch, limit):
-                opened = await _opened(connection, prepared, limit)
-                arguments, meta = _with_key(checked.arguments, prepared, context)
-                sending = opened.call(
-                    prepared.tool, arguments, meta=meta, on_progress=_progress(context), schema=prepared.schema
-                )
-                if prepared.launch.is_lazy_child:
-                    result = await _or_end(sending, pool, connection, limit)
-                else:
-                    result = await sending
+        async with _connected(pool, prepared.launch, limit) as connection:
+            opened = await _opened(connection, prepared, limit)
+            arguments, meta = _with_key(checked.arguments, prepared, context)
+            sending = opened.call(
+                prepared.tool, arguments, meta=meta, on_progress=_progress(context), schema=prepared.schema
+            )
+            if prepared.launch.is_lazy_child:
+                result = await _or_end(sending, pool, connection, limit)
+            else:
+                result = await sending
         _refuse_questions(result, prepared, context)
         return without_secrets(result)
 
@@ -221,6 +220,13 @@ class Limit:
 
 def _left(moment: float | None) -> float | None:
     return None if moment is None else max(0.0, moment - asyncio.get_running_loop().time())
+
+
+@asynccontextmanager
+async def _connected(pool: Pool, launch: Launch, limit: Limit) -> AsyncIterator[Connection]:
+    """The server's connection, with room to run and, where it takes one call at a time, in its turn."""
+    async with pool.use(launch, deadline=limit.start_by) as connection, _turn(connection, launch, limit):
+        yield connection
 
 
 @asynccontextmanager

@@ -12,17 +12,15 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from approvals.models import Process
-from approvals.tools import tools as approval_tools
 from audit.dbthread import in_db
 from core.logs import event
 from core.tasks import in_task
-from gateway.tools import tools as lazy_tools
 from meah_site.companion import Companion
 from meah_site.engine import Engine
 from meah_site.mcp_server import Identity, MeahServer
+from meah_site.own_tools import own_tools
 from meah_site.stdio import Streams, Wire, streams
 from workers.config import effective
-from workers.tools import tools
 
 log = logging.getLogger("meah.mcp")
 
@@ -57,7 +55,7 @@ class StdioSession:
         except BaseException:
             await self._engine.stop("MEAH could not start")
             raise
-        offered = [*tools(self._engine.pool), *lazy_tools(), *approval_tools(self._identity.role)]
+        offered = own_tools(self._identity.role, self._engine.pool)
         meah = MeahServer(offered, self._engine.membership.public_id, self._identity, self._on_caller)
         async with streams(self._wire, on_frame=meah.on_frame, on_end=self._when("client_gone")) as pair:
             server = asyncio.create_task(meah.server.run(pair.read, pair.write, meah.options()), name="mcp-server")

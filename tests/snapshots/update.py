@@ -22,11 +22,10 @@ def main() -> None:
         import django
 
         django.setup()
-        from approvals.tools import tools as approval_tools
-        from workers.tools import listed
+        from meah_site.own_tools import listed
 
         for role, path in TOOLS.items():
-            path.write_text(text({"tools": [*listed(), *(tool.as_listed() for tool in approval_tools(role))]}))
+            path.write_text(text({"tools": listed(role)}))
 
 
 if __name__ == "__main__":
