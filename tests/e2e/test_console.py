@@ -75,7 +75,7 @@ def test_a_worker_of_another_process_appears_and_is_cancelled(page: Any, agent: 
 
 
 def test_partial_text_streams_and_can_be_paused(page: Any, agent: Server) -> None:
-    worker_id = start(agent, "[mock every=150 length=20000]", label="Streams")
+    worker_id = start(agent, "[mock every=2000 length=20000]", label="Streams")
     row(page, worker_id).get_by_role("link").click()
     text = page.locator("#pane-text")
     before = eventually(lambda: length if (length := len(text.inner_text())) > 200 else None, within_s=20)
