@@ -326,7 +326,10 @@ def settle(
     if not decision.facts.recorded:
         return
     state = outcomes.state_after(decision.facts.effect_class, error)
-    values = outcomes.values_after(decision.facts.effect_class, state, result, error, check, decision.target)
+    was_held = decision.call is not None and decision.call.needs_approval
+    values = outcomes.values_after(
+        decision.facts.effect_class, state, result, error, check, decision.target, was_held=was_held
+    )
     data: JsonObject = {"durationMs": duration_ms, **outcomes.described(result, error, check)}
     if decision.is_read:
         data |= {"verdict": decision.verdict.as_dict(), "arguments": decision.arguments_view}

@@ -55,8 +55,10 @@ def values_after(
     error: MeahError | None,
     check: verification.Check,
     target: Target,
+    *,
+    was_held: bool = False,
 ) -> dict[str, Any]:
-    """The columns of a call that has ended. Results are kept for writes only."""
+    """The columns of a call that has ended. A read's result is kept only where its caller has to come back for it."""
     values: dict[str, Any] = {
         "state": state,
         "finished_at": Now(),
@@ -64,7 +66,7 @@ def values_after(
         "verification": check.state,
         "verification_details": check.details,
     }
-    if result is not None and effect_class != EffectClass.READ:
+    if result is not None and (was_held or effect_class != EffectClass.READ):
         values |= stored_result(target.store(result))
     return values
 

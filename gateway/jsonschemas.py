@@ -72,6 +72,12 @@ def check_arguments(schema: JsonObject, pin: str, arguments: JsonObject) -> None
         )
 
 
+def violations(schema: JsonObject, value: Any, *, noun: str) -> list[str]:
+    """What of a value does not fit, with its path; `noun` names the value as a whole. Raises SchemaError."""
+    errors = zip(compile_schema(schema).iter_errors(value), range(MAX_ERRORS), strict=False)
+    return [_shown(error, noun) for error, _ in errors]
+
+
 def _compiled_for(pin: str, schema: JsonObject) -> Any:
     """The validator of a pinned schema; a pin stands for one schema for good."""
     found = _compiled.get(pin)
@@ -86,9 +92,9 @@ def _refuse(uri: str) -> Any:
     raise ValueError(f"{uri} is outside of the schema, and nothing is fetched")
 
 
-def _shown(error: jsonschema_rs.ValidationError) -> str:
+def _shown(error: jsonschema_rs.ValidationError, noun: str = "arguments") -> str:
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path).lstrip(".")
-    return one_line(f"{where or 'arguments'}: {error.message}", 300)
+    return one_line(f"{where or noun}: {error.message}", 300)
 
 
 def _lookalikes(schema: Any, value: Any, path: str) -> Iterator[str]:

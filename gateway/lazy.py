@@ -16,7 +16,7 @@ from audit.dbthread import in_db
 from core.errors import JsonObject, MeahError
 from core.text import one_line
 
-from . import method_store, sessions
+from . import methods, sessions
 from .catalogue_index import Catalogue, search_servers
 from .launch import Launch
 from .models import Exposure, PinState, Server, Tool
@@ -87,9 +87,9 @@ def _answer(wanted: JsonObject, query: str, hits: list[Hit], here: frozenset[str
         totals.append(len(found))
         data["tools"] = _tool_objects(found[page], wanted, server, here, principal)
     if _asks(wanted, "method") and server is None:
-        methods = method_store.offered(query)
-        totals.append(len(methods))
-        data["methods"] = [method_store.as_discovered(version) for version in methods[page]]
+        versions = methods.offered(query)
+        totals.append(len(versions))
+        data["methods"] = [methods.as_discovered(version) for version in versions[page]]
     data["nextCursor"] = _to_cursor(page.stop) if any(total > page.stop for total in totals) else None
     if not query and server is None and wanted["kind"] == "all":
         data["next"] = _NEXT_TOOLS

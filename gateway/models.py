@@ -6,6 +6,7 @@ import json
 from functools import lru_cache
 from typing import Any, cast
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
@@ -13,8 +14,13 @@ from django.db.models.functions import Lower, Now
 
 from approvals.models import Effect, EffectClass
 from core.errors import JsonObject
+from core.ids import METHOD_RUN, new_id
 
 from .launch import DEFAULT_TIMEOUT_MS, DIRECT_NAME_CHARS, NAME_PATTERN, Launch, Transport
+
+
+def new_run_id() -> str:
+    return new_id(METHOD_RUN)
 
 
 @lru_cache(maxsize=2_000)
@@ -56,6 +62,11 @@ class GatewaySettings(models.Model):
 
     start_timeout_s = models.PositiveIntegerField("time to start", default=60, help_text="Seconds, for each server.")
     starts_at_once = models.PositiveSmallIntegerField(default=4, help_text="Servers that an import starts at a time.")
+    allow_method_writes = models.BooleanField(
+        "Methods may write",
+        default=False,
+        help_text="Run Methods whose effects are write or mixed. Each of their steps still passes policy.",
+    )
 
     class Meta:
         verbose_name = verbose_name_plural = "gateway settings"
@@ -242,3 +253,111 @@ class Tool(models.Model):
     @property
     def listed_name(self) -> str:
         return self.server.listed_prefix + self.name
+
+
+class Method(models.Model):
+    """A ritual of several calls, with its versions."""
+
+    name = models.CharField(max_length=128, unique=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class MethodVersion(models.Model):
+    """One manifest, for good: a change is another version. Agents see and run it once a person has reviewed it."""
+
+    method = models.ForeignKey(Method, on_delete=models.PROTECT, related_name="versions")
+    version = models.CharField(max_length=32)
+    order = models.CharField(max_length=32, help_text="Sorts as the numbers of the version do.")
+    description = models.TextField()
+    effects = models.CharField(max_length=8)
+    manifest = models.TextField(help_text="Canonical JSON.")
+    digest = models.CharField(max_length=64)
+    created_by = models.CharField(max_length=255)
+    created_at = models.DateTimeField(db_default=Now())
+    reviewed_by = models.CharField(max_length=255, blank=True)
+    reviewed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["method__name", "-order"]
+        permissions = [("review_method", "Can mark versions of Methods as reviewed")]
+        constraints = [models.UniqueConstraint(fields=["method", "order"], name="gateway_method_version")]
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.version}"
+
+
+class RunState(models.TextChoices):
+    RUNNING = "running", "running"
+    PENDING_APPROVAL = "pending_approval", "pending approval"
+    COMPLETED = "completed", "completed"
+    COMPLETED_WITH_GAPS = "completed_with_gaps", "completed with gaps"
+    FAILED = "failed", "failed"
+
+
+class MethodRun(models.Model):
+    """One run of a version. Who drives it has claimed it by a conditional UPDATE; every write asks for the claim."""
+
+    OPEN = frozenset({RunState.RUNNING, RunState.PENDING_APPROVAL})
+
+    public_id = models.CharField(max_length=32, unique=True, default=new_run_id, editable=False)
+    version = models.ForeignKey(MethodVersion, on_delete=models.PROTECT, related_name="runs")
+    state = models.CharField(max_length=32, choices=RunState.choices, default=RunState.RUNNING)
+    principal = models.CharField(max_length=255)
+    requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    door = models.CharField(max_length=16)
+    owner = models.CharField(max_length=32, blank=True, help_text="The process that drives it.")
+    claims = models.PositiveIntegerField(default=0, help_text="How often it was claimed: each claim has its number.")
+    input = models.TextField(help_text="JSON, with defaults filled in.")
+    output = models.TextField(blank=True, help_text="JSON.")
+    error = models.JSONField(null=True, blank=True)
+    spent_ms = models.PositiveBigIntegerField(default=0, help_text="Of its time limit; parked time does not count.")
+    created_at = models.DateTimeField(db_default=Now())
+    finished_at = models.DateTimeField(null=True, blank=True)
+    purged_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [models.CheckConstraint(condition=models.Q(state__in=RunState.values), name="gateway_run_state")]
+        indexes = [models.Index(fields=["state", "owner"], name="gateway_run_state_owner")]
+
+    def __str__(self) -> str:
+        return self.public_id
+
+
+class StepState(models.TextChoices):
+    RUNNING = "running", "running"
+    WAITING = "pending_approval", "pending approval"
+    DONE = "done", "done"
+    GAP = "gap", "gap"
+    FAILED = "failed", "failed"
+
+
+class MethodStep(models.Model):
+    """How far one step of a run has come; there is no row before it begins."""
+
+    run = models.ForeignKey(MethodRun, on_delete=models.CASCADE, related_name="steps")
+    step = models.CharField(max_length=64)
+    position = models.PositiveSmallIntegerField()
+    state = models.CharField(max_length=32, choices=StepState.choices)
+    attempts = models.PositiveIntegerField(default=0, help_text="Calls so far; each has the step ID#N.")
+    polls = models.PositiveIntegerField(default=0)
+    failures = models.PositiveIntegerField(default=0)
+    approval = models.CharField(max_length=32, blank=True, help_text="The request that it waits for.")
+    gap = models.JSONField(null=True, blank=True, help_text="Code and message of what went wrong.")
+    result = models.TextField(blank=True, help_text="JSON, for later steps.")
+    duration_ms = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        ordering = ["position"]
+        constraints = [models.UniqueConstraint(fields=["run", "step"], name="gateway_step_of_run")]
+
+    def __str__(self) -> str:
+        return f"{self.run} {self.step}"

@@ -44,7 +44,7 @@ RUN: JsonObject = {
     "properties": {
         "method": {"type": "string", "maxLength": 128},
         "version": {"type": "string", "maxLength": 32, "description": "Default: the highest."},
-        "input": {"type": "object", "description": "As its inputSchema says.", "default": {}},
+        "input": {"type": "object", "description": "As its inputSchema says."},
         "runId": {"type": "string", "pattern": "^mr_[0-9a-f]{20}$", "description": "Only this: read that run."},
     },
     "additionalProperties": False,

@@ -22,6 +22,8 @@ from audit.dbthread import in_background, in_db
 from core.bell import Bell
 from core.logs import event
 from core.tasks import in_task
+from gateway import method_runs
+from gateway.runner import Runner
 from gateway.runtime import Gateway
 from meah_site.schema import known, schema_is_newer
 from meah_site.version import version
@@ -44,17 +46,20 @@ LEAVE_WITHIN_S: Final = 2.0
 class Engine:
     """One per process. `start` it, `stop` it; all from one event loop. `outdated` is set once the schema is newer."""
 
-    def __init__(self, kind: Process.Kind) -> None:
+    def __init__(self, kind: Process.Kind, *, allow_writes: bool = False) -> None:
+        """`allow_writes`: whether Methods may write here, whatever the gateway settings say."""
         self.membership = processes.Membership(kind, version=version())
         self.pool = Pool(self.membership.public_id)
         self.executor = executor.Executor(self.membership.public_id)
         self.gateway = Gateway()
+        self.runner = Runner(self.membership.public_id, allow_writes=allow_writes)
         self.outdated = asyncio.Event()
         self._bell = Bell(Path(settings.MEAH_HOME), self.membership.public_id)
         self._rung = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._chores = [
             Chore("execute", self.executor.look, 0, first_after_s=0),
+            Chore("methods", self.runner.look, 0, first_after_s=0),
             Chore("sweep", self._sweep, SWEEP_EVERY_S, first_after_s=0),
             Chore("webhooks", self._deliver, SWEEP_EVERY_S),
             Chore("publish", self._publish, PUBLISH_EVERY_S),
@@ -77,6 +82,7 @@ class Engine:
         if self._task is not None:
             self._task.cancel()
             await self.pool.stop(reason)
+            await self.runner.stop()
             await self.executor.stop()
             await self.gateway.stop()
             await self._leave(reason)
@@ -185,4 +191,5 @@ async def _send(due: list[Delivery]) -> None:
 def _purge_texts() -> None:
     days = effective().limits.retention_days
     housekeeping.purge_texts(older_than_days=days, principal=services.SYSTEM)
+    method_runs.purge_texts(older_than_days=load_settings().result_days)
     approval_services.purge_texts(older_than_days=load_settings().result_days, principal=services.SYSTEM)

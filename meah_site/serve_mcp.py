@@ -35,7 +35,7 @@ Ending = Literal["client_gone", "signal", "parent_gone", "outdated", "server_fai
 class StdioSession:
     """One client over stdin and stdout."""
 
-    def __init__(self, wire: Wire, parent: int, identity: Identity) -> None:
+    def __init__(self, wire: Wire, parent: int, identity: Identity, *, allow_writes: bool = False) -> None:
         """`parent` is the process id of the client, noted before anything else took time."""
         self._wire = wire
         self._identity = identity
@@ -43,7 +43,7 @@ class StdioSession:
         self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._signalled = asyncio.Event()
         self._client_left = asyncio.Event()
-        self._engine = Engine(Process.Kind.RUNMCP)
+        self._engine = Engine(Process.Kind.RUNMCP, allow_writes=allow_writes)
         self._companion = Companion()
         self._known_as = ""
 
@@ -55,7 +55,7 @@ class StdioSession:
         except BaseException:
             await self._engine.stop("MEAH could not start")
             raise
-        offered = own_tools(self._identity.role, self._engine.pool)
+        offered = own_tools(self._identity.role, self._engine.pool, self._engine.runner)
         meah = MeahServer(offered, self._engine.membership.public_id, self._identity, self._on_caller)
         async with streams(self._wire, on_frame=meah.on_frame, on_end=self._when("client_gone")) as pair:
             server = asyncio.create_task(meah.server.run(pair.read, pair.write, meah.options()), name="mcp-server")

@@ -34,6 +34,7 @@ options = parser.parse_args()
 MODERN = "2026-07-28"
 lock = threading.Lock()
 cancelled: set[object] = set()
+counts: dict[str, int] = {}
 listings = 0
 
 
@@ -145,6 +146,12 @@ def call(number: object, params: dict) -> dict | None:
         question = {"mode": "form", "message": "Who?", "requestedSchema": wanted}
         asked = {"who": {"method": "elicitation/create", "params": question}}
         return {"resultType": "input_required", "inputRequests": asked, "requestState": "s1"}
+    if name == "count":
+        with lock:
+            counts[arguments["name"]] = number = counts.get(arguments["name"], 0) + 1
+        state = "ready" if number >= arguments.get("ready", 1) else "busy"
+        told = {"count": number, "state": state}
+        return text(state, structuredContent=told, isError=number <= arguments.get("fail", 0))
     if name == "change":
         write({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         return text("told")
