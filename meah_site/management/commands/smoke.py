@@ -87,6 +87,8 @@ class Smoke:
         await self._check("meah_list_agents", self._list)
         await self._check("meah_cancel_agent", self._cancel)
         await self._check("meah_cleanup_workspace", self._cleanup)
+        await self._check("mcp_discover", self._discover)
+        await self._check("mcp_call", self._no_server)
         await self._check("list_pending", self._pending)
         await self._check("approval_status", self._no_request)
         await self._check("an unknown provider", self._refused)
@@ -150,6 +152,16 @@ class Smoke:
     async def _cleanup(self) -> str:
         data = await self._call("meah_cleanup_workspace", workerId=self.worker_id)
         return "removed" if data["removed"] else "there was none"
+
+    async def _discover(self) -> str:
+        data = await self._call("mcp_discover")
+        return f"{len(data['servers'])} servers, {len(data['tools'])} tools"
+
+    async def _no_server(self) -> str:
+        result = await self.client.call_tool("mcp_call", {"server": "nobody", "tool": "nothing"})
+        error = (result.structured_content or {}).get("error") or {}
+        _expect(error.get("code") == "E_NOT_FOUND", result.structured_content)
+        return "an unknown server is E_NOT_FOUND"
 
     async def _pending(self) -> str:
         data = await self._call("list_pending")
