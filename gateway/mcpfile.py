@@ -28,11 +28,25 @@ _TRANSPORTS: Final[Mapping[str, Transport]] = {
     "sse": "sse",
 }
 _KNOWN: Final = frozenset(
-    {"command", "args", "env", "inheritEnv", "url", "type", "transportType", "headers", "timeoutMs", "meah"}
+    {
+        "command",
+        "args",
+        "env",
+        "inheritEnv",
+        "url",
+        "type",
+        "transportType",
+        "headers",
+        "timeoutMs",
+        "lifecycle",
+        "meah",
+    }
 )
-_LATER: Final = {"oauth": "OAuth is not supported yet", "lifecycle": "it has no effect yet"}
+_LATER: Final = {"oauth": "OAuth is not supported yet"}
+# Whether a server is kept when nobody calls it.
+_LIFECYCLES: Final[Mapping[str, bool]] = {"keep_alive": True, "keep-alive": True, "idle": False, "lazy": False}
 _OWN: Final = frozenset(
-    {"exposure", "prefix", "private", "pinScope", "readDefault", "writeDefault", "destructiveDefault"}
+    {"exposure", "prefix", "private", "concurrent", "pinScope", "readDefault", "writeDefault", "destructiveDefault"}
 )
 _HINT: Final = 'It looks like {"mcpServers": {"name": {"command": "…", "args": ["…"]}}}.'
 
@@ -101,6 +115,8 @@ def _entry(name: str, value: Any, directory: Path | None) -> Entry:
         headers=tuple(_text_map(value, "headers", problems).items()),
         private=_private(own, url, problems),
         timeout_ms=_milliseconds(value, problems),
+        keep_alive=_kept_alive(value, problems),
+        concurrent=_flag(own, "concurrent", problems),
     )
     entry = Entry(launch, problems=problems, notes=[*_unknown(value, own), *warnings(launch)])
     entry.exposure = _one_of(own, "exposure", EXPOSURES, None, problems)
@@ -146,6 +162,22 @@ def _private(own: JsonObject, url: str, problems: list[str]) -> bool:
         return is_local_name(urlsplit(url).hostname or "")
     except ValueError:
         return False
+
+
+def _kept_alive(value: JsonObject, problems: list[str]) -> bool:
+    found = value.get("lifecycle", "idle")
+    if isinstance(found, str) and found in _LIFECYCLES:
+        return _LIFECYCLES[found]
+    problems.append(f"lifecycle: one of {', '.join(_LIFECYCLES)}.")
+    return False
+
+
+def _flag(own: JsonObject, key: str, problems: list[str]) -> bool:
+    found = own.get(key, False)
+    if isinstance(found, bool):
+        return found
+    problems.append(f"meah.{key}: true or false.")
+    return False
 
 
 def _milliseconds(value: JsonObject, problems: list[str]) -> int:
@@ -220,4 +252,6 @@ def _as_json(launch: Launch, own: JsonObject) -> JsonObject:
     entry |= {key: value for key, value in optional.items() if value}
     if launch.timeout_ms != DEFAULT_TIMEOUT_MS:
         entry["timeoutMs"] = launch.timeout_ms
+    if launch.keep_alive:
+        entry["lifecycle"] = "keep_alive"
     return entry | {"meah": own}

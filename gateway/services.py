@@ -37,6 +37,8 @@ _CONFIGURATION: Final = (
     "exposure",
     "prefix",
     "timeout_ms",
+    "keep_alive",
+    "concurrent",
     "pin_scope",
     "read_default",
     "write_default",
@@ -270,6 +272,7 @@ def _configure(server: Server, shown: Preview) -> None:
     server.env, server.inherit_env = dict(launch.env), list(launch.inherit_env)
     server.url, server.headers, server.private = launch.url, dict(launch.headers), launch.private
     server.timeout_ms, server.exposure, server.prefix = launch.timeout_ms, shown.exposure, entry.prefix
+    server.keep_alive, server.concurrent = launch.keep_alive, launch.concurrent
     server.pin_scope = entry.pin_scope
     for column, effect in entry.defaults.items():
         setattr(server, column, effect)

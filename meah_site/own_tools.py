@@ -19,3 +19,10 @@ def own_tools(role: str, pool: Pool, runner: Runner) -> list[Tool]:
 def listed(role: str) -> list[JsonObject]:
     """The same without anything to run it."""
     return [tool.as_listed() for tool in own_tools(role, Pool(""), Runner(""))]
+
+
+def direct(principal: str) -> list[JsonObject]:
+    """The downstream tools that are listed one by one, as that principal is shown them."""
+    from meah_site.proxied import proxied_tools
+
+    return [tool.as_listed() for tool in proxied_tools(principal).values()]

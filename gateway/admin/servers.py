@@ -62,7 +62,7 @@ class ServerAdmin(AuditedModelAdmin):
                 "fields": ("transport", "command", "args", "env", "inherit_env", "url", "headers", "private"),
             },
         ),
-        ("Limits and pins", {"fields": ("timeout_ms", "pin_scope")}),
+        ("Limits and pins", {"fields": ("timeout_ms", "keep_alive", "concurrent", "pin_scope")}),
     )
 
     # -- the list

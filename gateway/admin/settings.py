@@ -32,7 +32,10 @@ class SettingsForm(ModelForm):
 class GatewaySettingsAdmin(SingletonAdmin):
     form = SettingsForm
     audit_noun: ClassVar[str] = "gateway"
-    fieldsets = (("When servers are looked at", {"fields": ("start_timeout_s", "starts_at_once")}),)
+    fieldsets = (
+        ("When servers are looked at", {"fields": ("start_timeout_s", "starts_at_once")}),
+        ("Methods", {"fields": ("allow_method_writes",)}),
+    )
 
     def audit_subject(self, obj: Any) -> str:
         return "settings"

@@ -161,3 +161,12 @@ def test_what_is_written_is_read_back() -> None:
     text = render([(first, {"exposure": "direct", "prefix": ""}), (second, {"exposure": "off"})])
     assert [found.launch for found in parse(text)] == [first, second]
     assert [found.prefix for found in parse(text)] == ["", None]
+
+
+def test_what_a_lazy_server_may_do_is_read_and_written_back() -> None:
+    found = entry({"command": "x", "lifecycle": "keep_alive", "meah": {"concurrent": True}})
+    assert found.launch.keep_alive and found.launch.concurrent and found.notes == []
+    written = json.loads(render([(found.launch, {"concurrent": True})]))["mcpServers"]["crm"]
+    assert written["lifecycle"] == "keep_alive" and written["meah"] == {"concurrent": True}
+    odd = entry({"command": "x", "lifecycle": "forever"})
+    assert odd.problems == ["lifecycle: one of keep_alive, keep-alive, idle, lazy."]

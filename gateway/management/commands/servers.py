@@ -226,6 +226,7 @@ def _run(work: Any) -> Any:
 def _own(server: Server) -> dict[str, Any]:
     """What belongs under `meah` in an exported file."""
     own: dict[str, Any] = {"exposure": server.exposure, "prefix": server.prefix, "private": server.private or None}
+    own["concurrent"] = server.concurrent or None
     own |= {"pinScope": server.pin_scope if server.pin_scope != "all" else None}
     for kind in ("read", "write", "destructive"):
         own[f"{kind}Default"] = getattr(server, f"{kind}_default")

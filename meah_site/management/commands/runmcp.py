@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import shlex
@@ -20,6 +21,7 @@ from django.db import connection
 from core.errors import MeahError
 from core.logs import event
 from core.redaction import redact
+from core.text import one_line
 from meah_site.start import database_error, fail, home_error
 
 log = logging.getLogger("meah.mcp")
@@ -42,11 +44,24 @@ class Command(BaseCommand):
             default="agent",
             help="what is offered; the approver role decides as the user of MEAH_TOKEN (scope approve)",
         )
+        parser.add_argument(
+            "--allow-writes",
+            action="store_true",
+            help="run Methods that write; policy still holds",
+        )
+        parser.add_argument(
+            "--print-tools", action="store_true", help="print MEAH's own tools and exit; needs no database"
+        )
+        parser.add_argument("--json", action="store_true", help="with --print-tools: as tools/list serves it")
+        parser.add_argument("--all", action="store_true", help="with --print-tools: the direct tools of servers too")
 
     def handle(self, *args: Any, role: str, **options: Any) -> None:
         parent = os.getppid()
         try:
-            self._serve(parent, role)
+            if options["print_tools"]:
+                self._print_tools(role, as_json=options["json"], every=options["all"])
+            else:
+                self._serve(parent, role, allow_writes=options["allow_writes"])
         except MeahError as error:
             fail(error)
         except DatabaseError as error:
@@ -54,7 +69,22 @@ class Command(BaseCommand):
         except OSError as error:
             fail(home_error(error))
 
-    def _serve(self, parent: int, role: str) -> None:
+    def _print_tools(self, role: str, *, as_json: bool, every: bool) -> None:
+        from meah_site import lazy_sdk
+
+        lazy_sdk.install()
+        from meah_site.own_tools import direct, listed
+
+        tools = listed(role)
+        if every:
+            _prepare_database()
+            tools += direct("agent:*")
+        if as_json:
+            self.stdout.write(json.dumps({"tools": tools}, indent=2))
+        else:
+            self.stdout.write("\n".join(f"{tool['name']}  {_told(tool)}" for tool in tools))
+
+    def _serve(self, parent: int, role: str, *, allow_writes: bool) -> None:
         from meah_site import lazy_sdk
 
         lazy_sdk.install()
@@ -66,7 +96,7 @@ class Command(BaseCommand):
         if on_terminal:
             manage = Path(settings.BASE_DIR) / "manage.py"
             sys.stderr.write(TERMINAL_HELP.format(command=shlex.join([sys.executable, str(manage), "runmcp"])))
-        ending = asyncio.run(_session(wire, parent, _identity(role)))
+        ending = asyncio.run(_session(wire, parent, _identity(role), allow_writes))
         wire.finish()
         if ending == "server_failed":
             sys.exit(1)
@@ -92,10 +122,16 @@ def _identity(role: str) -> Any:
     return Identity(role, f"token:{token.name}", token.user_id)
 
 
-async def _session(wire: Any, parent: int, identity: Any) -> str:
+async def _session(wire: Any, parent: int, identity: Any, allow_writes: bool) -> str:
     from meah_site.serve_mcp import StdioSession
 
-    return await StdioSession(wire, parent, identity).serve()
+    return await StdioSession(wire, parent, identity, allow_writes=allow_writes).serve()
+
+
+def _told(tool: Any) -> str:
+    """What a tool is for, on one line that does nothing to a terminal."""
+    text = str(tool.get("description") or tool.get("title") or "")
+    return one_line(text, 120)
 
 
 def _prepare_database() -> None:
