@@ -149,3 +149,13 @@ def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
         return asyncio.run(asyncio.wait_for(coroutine, within_s))
 
     return runner
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show the figures of tests that count things, though they have passed: `record_property("figures", line)`."""
+    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, [])]
+    lines = [value for report in reports for name, value in report.user_properties if name == "figures"]
+    if lines:
+        terminalreporter.section("figures")
+        for line in sorted(set(lines)):
+            terminalreporter.write_line(line)

@@ -1,6 +1,7 @@
 """A MEAH process that kills itself at one point of a call's life: `python -m tests.e2e.faults.crashing manage.py …`.
 
-MEAH_CRASH_AT names the point, MEAH_CRASH_FILE the CRM's own file, in which it counts what it did.
+MEAH_CRASH_AT names the point, MEAH_CRASH_ON the tool whose call meets it, MEAH_CRASH_FILE the CRM's own file, in which
+it counts what it did.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NoReturn
 
 from meah_site.lab.sabotage_roles import run
 
-POINTS = ("before_lease", "after_lease", "after_marker", "after_sending", "after_answer", "after_result")
+POINTS = ("before_lease", "after_lease", "after_marker", "in_sending", "after_sending", "after_answer", "after_result")
 
 
 def die(*_: object) -> NoReturn:
@@ -56,13 +57,29 @@ def _arm_after_marker() -> None:
     executor.start, governor.decide = started, decided
 
 
+def _arm_in_sending() -> None:
+    """The bytes have left; whether the server has read them, nobody knows."""
+    from gateway import children
+
+    child: Any = children.Child
+    write = child.write
+
+    async def written(self: Any, data: bytes) -> None:
+        await write(self, data)
+        frame = json.loads(data)
+        if frame.get("method") == "tools/call" and frame["params"]["name"] == _tool():
+            die()
+
+    child.write = written
+
+
 def _arm_after_sending() -> None:
     """The server has done it, by its own count, and its answer has not been looked at."""
     target = _target()
     send = target.run
 
     async def sent(self: Any, request: Any, checked: Any, context: Any) -> Any:
-        if request.tool.startswith(("get_", "search_")):
+        if request.tool != _tool():
             return await send(self, request, checked, context)
         before = _effects()
         answer = asyncio.ensure_future(send(self, request, checked, context))
@@ -79,7 +96,7 @@ def _arm_after_answer() -> None:
 
     async def answered(self: Any, request: Any, checked: Any, context: Any) -> Any:
         answer = await send(self, request, checked, context)
-        return answer if request.tool.startswith(("get_", "search_")) else die()
+        return die() if request.tool == _tool() else answer
 
     target.run = answered
 
@@ -90,10 +107,14 @@ def _arm_after_result() -> None:
 
     def settled(decision: Any, *args: Any) -> None:
         settle(decision, *args)
-        if not decision.is_read:
+        if decision.request.tool == _tool():
             die()
 
     governor.settle = settled
+
+
+def _tool() -> str:
+    return os.environ["MEAH_CRASH_ON"]
 
 
 def _executor() -> Any:
