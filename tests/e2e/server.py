@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tests.conftest import ROOT, Home
@@ -35,11 +35,12 @@ class Server:
         environ: Mapping[str, str] | None = None,
         cwd: str = "/",
         name: str = "tests",
+        options: Sequence[str] = (),
     ) -> None:
         self.era = era
         self.name = name
         self.process = subprocess.Popen(
-            COMMAND,
+            [*COMMAND, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

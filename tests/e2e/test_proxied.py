@@ -27,10 +27,9 @@ rules:
 """
 
 
-def manage(home: Home, *words: str, status: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "manage.py"), *words], env=home.environ, cwd="/", capture_output=True, text=True
-    )
+def manage(home: Home, *words: str, status: int = 0, **environ: str) -> str:
+    command = [sys.executable, str(ROOT / "manage.py"), *words]
+    done = subprocess.run(command, env=home.environ | environ, cwd="/", capture_output=True, text=True)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
 
