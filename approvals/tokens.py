@@ -6,7 +6,7 @@ import hashlib
 import re
 import secrets
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -22,6 +22,8 @@ from .models import Token
 PREFIX = "meah_"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 MAX_DAYS = 3650
+# Over HTTP a token is used with every request: not each of them is worth a write.
+USE_NOTED_EVERY = timedelta(minutes=1)
 
 
 def create(
@@ -88,7 +90,8 @@ def recognise(secret: str, *, scope: str = "") -> Token:
         )
     if scope and scope not in token.scopes:
         raise MeahError("E_PERMISSION", f"The token {token.name} lacks the scope {scope}.", reason="scope")
-    Token.objects.filter(pk=token.pk).update(last_used_at=Now())
+    if token.last_used_at is None or timezone.now() - token.last_used_at > USE_NOTED_EVERY:
+        Token.objects.filter(pk=token.pk).update(last_used_at=Now())
     return token
 
 

@@ -68,6 +68,13 @@ def _value(text: bytes, start: int) -> RequestId:
     return str(value)
 
 
+def has_valid_id(message: object) -> bool:
+    """False for a request whose id is of a wrong type: it would pass for a notification, and never be answered."""
+    if not (isinstance(message, dict) and "method" in message and "id" in message):
+        return True
+    return isinstance(message["id"], str | int) and not isinstance(message["id"], bool)
+
+
 def error_frame(frame_id: RequestId, code: int, message: str, *, reason: str) -> JsonObject:
     """A JSON-RPC error that answers a refused frame."""
     return {

@@ -16,7 +16,13 @@ from django.conf import settings  # noqa: E402
 
 from meah_site.boundary import Boundary  # noqa: E402
 from meah_site.console.routing import websocket  # noqa: E402
+from meah_site.http.site import McpSite, made_endpoint  # noqa: E402
+
+# Whoever serves opens and closes it, with an engine behind.
+mcp = made_endpoint(origins=settings.MEAH_ALLOWED_ORIGINS)
 
 application = Boundary(
-    ProtocolTypeRouter({"http": django_application, "websocket": websocket}), hosts=settings.ALLOWED_HOSTS
+    ProtocolTypeRouter({"http": McpSite(mcp, django_application), "websocket": websocket}),
+    hosts=settings.MEAH_HOSTS,
+    origins=settings.MEAH_ALLOWED_ORIGINS,
 )

@@ -23,6 +23,7 @@ from core.logs import event
 from core.redaction import redact_value
 from core.text import one_line, visible
 from meah_site import proxied
+from meah_site.http.side import side_of
 from meah_site.listing_watch import ListingWatch
 from meah_site.version import version
 
@@ -56,23 +57,23 @@ class Cancellations:
     def __init__(self) -> None:
         self._reasons: dict[str, str] = {}
 
-    def note(self, message: Any) -> None:
-        """See a frame before the SDK does."""
+    def note(self, message: Any, session: str = "") -> None:
+        """See a frame before the SDK does. Over HTTP each session counts its requests by itself."""
         if not isinstance(message, dict):
             return
         if message.get("method") == "notifications/cancelled":
             params = message.get("params")
             if isinstance(params, dict) and isinstance(params.get("requestId"), str | int):
-                self._reasons[str(params["requestId"])] = str(params.get("reason") or "")
+                self._reasons[f"{session} {params['requestId']}"] = str(params.get("reason") or "")
         elif "id" in message:
             # An id that is used again begins anew.
-            self._reasons.pop(str(message["id"]), None)
+            self._reasons.pop(f"{session} {message['id']}", None)
         while len(self._reasons) > MAX_REASONS:
             del self._reasons[next(iter(self._reasons))]
 
-    def reason(self, request_id: Any) -> str | None:
+    def reason(self, request_id: Any, session: str = "") -> str | None:
         """None where the client did not cancel that request."""
-        return self._reasons.get(str(request_id))
+        return self._reasons.get(f"{session} {request_id}")
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,11 @@ class ClientCaller:
 
     def cancelled_on_purpose(self) -> bool:
         """The SDKs say when it was their clock: "timed out after 5s" (Python), "… Request timed out" (TypeScript)."""
-        reason = self._cancellations.reason(self._context.request_id)
+        side = side_of(self._context)
+        reason = self._cancellations.reason(self._context.request_id, "" if side is None else side.session)
+        if reason is None and side is not None and self._context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            # Over HTTP clients of this era have no other way to take a request back.
+            return side.closed
         return reason is not None and not re.search(r"timed[ -]?out|time-?out", reason, re.IGNORECASE)
 
     async def pass_progress(self, progress: float, total: float | None, message: str | None) -> None:
@@ -160,8 +165,13 @@ class MeahServer:
         """How the server presents itself to clients of the handshake era."""
         return self.server.create_initialization_options(NotificationOptions(tools_changed=True))
 
+    def _who(self, context: Any) -> Identity:
+        """Over stdio one for the whole process, over HTTP that of each request's credential."""
+        side = side_of(context)
+        return self._identity if side is None else side.identity
+
     async def _list_tools(self, context: Any, params: Any) -> JsonObject:
-        principal = self._identity.principal or principal_of(context)
+        principal = self._who(context).principal or principal_of(context)
         others = await self._direct_tools(principal)
         listens = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         self.watch.looked(principal, others, session=None if listens else context.session)
@@ -179,7 +189,7 @@ class MeahServer:
         return shown or await in_db(proxied.find, name, principal)
 
     async def _call_tool(self, context: Any, params: Any) -> Any:
-        caller = ClientCaller(context, self._owner, self._identity, self._cancellations)
+        caller = ClientCaller(context, self._owner, self._who(context), self._cancellations)
         self._on_caller(caller.principal)
         tool = self._tools.get(params.name)
         try:
@@ -203,7 +213,6 @@ class MeahServer:
         tool = await self._direct_tool(params.name, caller.principal)
         if tool is None:
             raise MCPError(mcp_types.INVALID_PARAMS, f"Unknown tool: {one_line(visible(params.name), 200)}")
-        modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         result = await proxied.call(
             tool, params.arguments or {}, caller, CallContext(progress=caller.pass_progress, takes_questions=modern)

@@ -7,12 +7,17 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from approvals.models import Process
 from audit.dbthread import in_db
 from core.errors import MeahError
 from core.logs import event
+
+if TYPE_CHECKING:
+    from meah_site.engine import Engine
+    from meah_site.http.endpoint import McpEndpoint
 
 log = logging.getLogger("meah.web")
 
@@ -20,12 +25,23 @@ HOST = "127.0.0.1"
 WANTED_EVERY_S = 0.5
 
 
-def bound_socket(port: int) -> socket.socket:
-    """A listening socket on loopback. Raises MeahError E_CONFIG naming the way out when the port is taken."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+@dataclass(frozen=True)
+class Served:
+    """An ASGI application, and the endpoint in it that lives as long as the engine."""
+
+    application: Any
+    mcp: McpEndpoint
+
+
+def bound_socket(port: int, host: str = HOST) -> socket.socket:
+    """A listening socket, on loopback unless another address is given.
+
+    Raises MeahError E_CONFIG naming the way out when the port is taken.
+    """
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((HOST, port))
+        listener.bind((host, port))
     except OSError as error:
         listener.close()
         raise _not_bound(port, error) from error
@@ -56,22 +72,26 @@ def _not_bound(port: int, error: OSError) -> MeahError:
     return MeahError("E_CONFIG", f"Port {port} can not be used: {error.strerror}.", hint="Use a port above 1023.")
 
 
-def serve(listener: socket.socket, on_ready: Callable[[], None], *, wanted: Callable[[], bool] = lambda: True) -> None:
+def serve(
+    listener: socket.socket,
+    on_ready: Callable[[], None],
+    *,
+    wanted: Callable[[], bool] = lambda: True,
+    made: Callable[[], Served] | None = None,
+    engine: Engine | None = None,
+) -> None:
     """Serve until SIGINT or SIGTERM, or until it is not `wanted` any more; then all workers here are cancelled.
 
-    Raises MeahError when the engine could not start.
+    `made` gives what is served, the console where it is left out. Raises MeahError when the engine could not start.
     """
-    from daphne.server import Server
     from twisted.internet import defer
-    from twisted.internet import reactor as installed
 
+    reactor, server = _daphne()
     # Only now: daphne makes asyncio's loop the reactor's, and the engine lives in that loop.
-    from meah_site.asgi import application
     from meah_site.engine import Engine
 
-    logging.getLogger("daphne").setLevel(logging.WARNING)
-    reactor: Any = installed
-    engine = Engine(Process.Kind.CONSOLE)
+    served = (made or _console)()
+    engine = engine or Engine(Process.Kind.CONSOLE)
     failures: list[Exception] = []
     port = listener.getsockname()[1]
     # Twisted closes the number that it is given: kept in the object too, it would soon name another file.
@@ -80,8 +100,10 @@ def serve(listener: socket.socket, on_ready: Callable[[], None], *, wanted: Call
     async def start() -> None:
         try:
             await engine.start()
+            await served.mcp.open(engine)
             await in_db(on_ready)
-            event(log, "console_ready", port=port)
+            if made is None:
+                event(log, "console_ready", port=port)
             if await _outdated(engine, wanted):
                 event(log, "schema_is_newer", level="error", hint="Another version migrated the database: start again.")
                 engine.pool.close("The database was migrated by a newer version of MEAH; this process ends.")
@@ -90,10 +112,14 @@ def serve(listener: socket.socket, on_ready: Callable[[], None], *, wanted: Call
             failures.append(error)
         reactor.stop()
 
+    async def end() -> None:
+        await served.mcp.close()
+        await engine.stop("MEAH was stopped")
+
     def stop() -> Any:
         for task in tasks:
             task.cancel()
-        return defer.Deferred.fromFuture(asyncio.ensure_future(engine.stop("MEAH was stopped")))
+        return defer.Deferred.fromFuture(asyncio.ensure_future(end()))
 
     def begin() -> None:
         tasks.append(asyncio.ensure_future(start()))
@@ -101,8 +127,8 @@ def serve(listener: socket.socket, on_ready: Callable[[], None], *, wanted: Call
     tasks: list[asyncio.Future[None]] = []
     reactor.callWhenRunning(begin)
     reactor.addSystemEventTrigger("before", "shutdown", stop)
-    Server(
-        application=application,
+    server(
+        application=served.application,
         endpoints=[f"fd:fileno={fileno}"],
         server_name="MEAH",
         verbosity=0,
@@ -110,3 +136,21 @@ def serve(listener: socket.socket, on_ready: Callable[[], None], *, wanted: Call
     ).run()
     if failures:
         raise failures[0]
+
+
+def _daphne() -> tuple[Any, Any]:
+    """The reactor over asyncio's loop, and the class of the server."""
+    from daphne.server import Server
+    from twisted.internet import reactor
+
+    from meah_site.http import daphne_requests
+
+    daphne_requests.install()
+    logging.getLogger("daphne").setLevel(logging.WARNING)
+    return reactor, Server
+
+
+def _console() -> Served:
+    from meah_site.asgi import application, mcp
+
+    return Served(application, mcp)

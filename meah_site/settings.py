@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import warnings
 from pathlib import Path
@@ -69,10 +70,25 @@ def _secret_key() -> str:
 
 SECRET_KEY = _variable("MEAH_SECRET_KEY") or _secret_key()
 DEBUG = False
-ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]"]
-ALLOWED_HOSTS += [name for part in _variable("MEAH_ALLOWED_HOSTS").split(",") if (name := part.strip())]
+
+
+def _listed(name: str) -> list[str]:
+    return [part.strip() for part in _variable(name).split(",") if part.strip()]
+
+
+# With a port or without; the outermost layer compares both, Django the names alone.
+MEAH_HOSTS = ["127.0.0.1", "localhost", "[::1]", *_listed("MEAH_ALLOWED_HOSTS")]
+ALLOWED_HOSTS = [re.sub(r":\d+$", "", host) for host in MEAH_HOSTS]
+# Pages of these may send requests here; what they may do there is for credentials to say.
+MEAH_ALLOWED_ORIGINS = _listed("MEAH_ALLOWED_ORIGINS")
 # Where people reach the admin: links in webhooks start with it.
 MEAH_BASE_URL = _variable("MEAH_BASE_URL").rstrip("/") or "http://127.0.0.1:7817"
+# Access tokens of this OAuth issuer are taken at /mcp, besides MEAH's own; without it only those.
+MEAH_OAUTH_ISSUER = _variable("MEAH_OAUTH_ISSUER")
+MEAH_OAUTH_AUDIENCE = _variable("MEAH_OAUTH_AUDIENCE")
+MEAH_OAUTH_JWKS_URL = _variable("MEAH_OAUTH_JWKS_URL")
+MEAH_OAUTH_USER_CLAIM = _variable("MEAH_OAUTH_USER_CLAIM", "sub")
+MEAH_OAUTH_SCOPE_PREFIX = _variable("MEAH_OAUTH_SCOPE_PREFIX")
 
 INSTALLED_APPS = [
     "daphne",

@@ -25,7 +25,7 @@ from mcp.shared.message import SessionMessage
 
 from core.canonical import StrictDecodeError, strict_loads
 from core.errors import MeahError
-from core.frames import INVALID_REQUEST, MAX_FRAME_BYTES, PARSE_ERROR, error_frame, request_id
+from core.frames import INVALID_REQUEST, MAX_FRAME_BYTES, PARSE_ERROR, error_frame, has_valid_id, request_id
 
 CHUNK_BYTES: Final = 65_536
 # Of a frame above the limit this much is kept, to find the id that its error answers.
@@ -155,7 +155,8 @@ class Streams:
 
     async def _hand_on(self, frame: bytes, message: Any) -> None:
         try:
-            _check_id(message)
+            if not has_valid_id(message):
+                raise ValueError("the id is neither a string nor an integer")
             item = SessionMessage(mcp_types.jsonrpc_message_adapter.validate_python(message, by_name=False))
         except ValueError:
             await self._refuse(frame, INVALID_REQUEST, "The frame is no JSON-RPC 2.0 message.", reason="not_json_rpc")
@@ -207,14 +208,6 @@ async def streams(wire: Wire, *, on_frame: OnFrame, on_end: Callable[[], None]) 
         finally:
             group.cancel_scope.cancel()
             pair.close()
-
-
-def _check_id(message: Any) -> None:
-    """A request whose id is of a wrong type would pass for a notification, and never be answered."""
-    if isinstance(message, dict) and "method" in message and "id" in message:
-        found = message["id"]
-        if not isinstance(found, str | int) or isinstance(found, bool):
-            raise ValueError("the id is neither a string nor an integer")
 
 
 def _give_back(transport: asyncio.BaseTransport) -> None:

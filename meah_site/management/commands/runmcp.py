@@ -1,4 +1,4 @@
-"""`manage.py runmcp`: the MCP server for Claude and other clients, over stdio."""
+"""`manage.py runmcp`: the MCP server for Claude and other clients, over stdio or HTTP."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from core.errors import MeahError
 from core.logs import event
 from core.redaction import redact
 from core.text import one_line
+from meah_site import http_options
 from meah_site.start import database_error, fail, home_error
 
 log = logging.getLogger("meah.mcp")
@@ -34,7 +35,7 @@ A client starts it by itself. To register it with Claude Code:
 
 
 class Command(BaseCommand):
-    help = "Serve MEAH's tools over MCP on stdin and stdout; stdout belongs to the protocol, logs go to stderr."
+    help = "Serve MEAH's tools over MCP: on stdin and stdout, which belongs to the protocol, or with --transport http."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -55,11 +56,15 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="with --print-tools: as tools/list serves it")
         parser.add_argument("--all", action="store_true", help="with --print-tools: the direct tools of servers too")
 
+        http_options.add_arguments(parser)
+
     def handle(self, *args: Any, role: str, **options: Any) -> None:
         parent = os.getppid()
         try:
             if options["print_tools"]:
                 self._print_tools(role, as_json=options["json"], every=options["all"])
+            elif options["transport"] == "http":
+                self._serve_http(http_options.options_of({"role": role, **options}))
             else:
                 self._serve(parent, role, allow_writes=options["allow_writes"])
         except MeahError as error:
@@ -83,6 +88,12 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps({"tools": tools}, indent=2))
         else:
             self.stdout.write("\n".join(f"{tool['name']}  {_told(tool)}" for tool in tools))
+
+    def _serve_http(self, chosen: http_options.HttpOptions) -> None:
+        from meah_site.serve_http import serve_http
+
+        _prepare_database()
+        serve_http(chosen)
 
     def _serve(self, parent: int, role: str, *, allow_writes: bool) -> None:
         from meah_site import lazy_sdk

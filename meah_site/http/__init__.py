@@ -1,0 +1,1 @@
+"""MCP over Streamable HTTP: `/mcp` beside the console, or alone as `runmcp --transport http`."""
