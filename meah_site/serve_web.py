@@ -84,58 +84,72 @@ def serve(
 
     `made` gives what is served, the console where it is left out. Raises MeahError when the engine could not start.
     """
-    from twisted.internet import defer
-
     reactor, server = _daphne()
     # Only now: daphne makes asyncio's loop the reactor's, and the engine lives in that loop.
     from meah_site.engine import Engine
 
-    served = (made or _console)()
-    engine = engine or Engine(Process.Kind.CONSOLE)
-    failures: list[Exception] = []
+    life = _Life(reactor, (made or _console)(), engine or Engine(Process.Kind.CONSOLE))
     port = listener.getsockname()[1]
     # Twisted closes the number that it is given: kept in the object too, it would soon name another file.
     fileno = listener.detach()
 
-    async def start() -> None:
-        try:
-            await engine.start()
-            await served.mcp.open(engine)
-            await in_db(on_ready)
-            if made is None:
-                event(log, "console_ready", port=port)
-            if await _outdated(engine, wanted):
-                event(log, "schema_is_newer", level="error", hint="Another version migrated the database: start again.")
-                engine.pool.close("The database was migrated by a newer version of MEAH; this process ends.")
-                await engine.pool.idle()
-        except Exception as error:
-            failures.append(error)
-        reactor.stop()
+    def ready() -> None:
+        on_ready()
+        event(log, "console_ready" if made is None else "mcp_ready", port=port)
 
-    async def end() -> None:
-        await served.mcp.close()
-        await engine.stop("MEAH was stopped")
-
-    def stop() -> Any:
-        for task in tasks:
-            task.cancel()
-        return defer.Deferred.fromFuture(asyncio.ensure_future(end()))
-
-    def begin() -> None:
-        tasks.append(asyncio.ensure_future(start()))
-
-    tasks: list[asyncio.Future[None]] = []
-    reactor.callWhenRunning(begin)
-    reactor.addSystemEventTrigger("before", "shutdown", stop)
+    life.begin_with_reactor(ready, wanted)
     server(
-        application=served.application,
+        application=life.served.application,
         endpoints=[f"fd:fileno={fileno}"],
         server_name="MEAH",
         verbosity=0,
         request_buffer_size=65_536,
     ).run()
-    if failures:
-        raise failures[0]
+    if life.failure is not None:
+        raise life.failure
+
+
+class _Life:
+    """The engine, and what is served with it, from the reactor's start to its end."""
+
+    def __init__(self, reactor: Any, served: Served, engine: Engine) -> None:
+        self.served = served
+        self.failure: Exception | None = None
+        self._reactor = reactor
+        self._engine = engine
+        self._task: asyncio.Future[None] | None = None
+
+    def begin_with_reactor(self, on_ready: Callable[[], None], wanted: Callable[[], bool]) -> None:
+        """To be called before the reactor runs."""
+        from twisted.internet import defer
+
+        def begin() -> None:
+            self._task = asyncio.ensure_future(self._live(on_ready, wanted))
+
+        self._reactor.callWhenRunning(begin)
+        self._reactor.addSystemEventTrigger(
+            "before", "shutdown", lambda: defer.Deferred.fromFuture(asyncio.ensure_future(self._end()))
+        )
+
+    async def _live(self, on_ready: Callable[[], None], wanted: Callable[[], bool]) -> None:
+        try:
+            await self._engine.start()
+            await self.served.mcp.open(self._engine)
+            await in_db(on_ready)
+            if await _outdated(self._engine, wanted):
+                event(log, "schema_is_newer", level="error", hint="Another version migrated the database: start again.")
+                self._engine.pool.close("The database was migrated by a newer version of MEAH; this process ends.")
+                await self._engine.pool.idle()
+        except Exception as error:
+            self.failure = error
+        self._reactor.stop()
+
+    async def _end(self) -> None:
+        """Answers that are still open first: what they wait for is the engine's."""
+        if self._task is not None:
+            self._task.cancel()
+        await self.served.mcp.close()
+        await self._engine.stop("MEAH was stopped")
 
 
 def _daphne() -> tuple[Any, Any]:
