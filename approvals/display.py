@@ -50,6 +50,10 @@ TONES: Final = {
     "accepted": ("✓", "good"),
     "quarantined": ("!", "warn"),
     "gone": ("⊘", "quiet"),
+    # runs of Methods
+    "completed": ("✓", "good"),
+    "completed_with_gaps": ("◑", "warn"),
+    "gap": ("◑", "warn"),
     # messages and tokens
     "waiting": ("○", "quiet"),
     "sent": ("✓", "good"),
