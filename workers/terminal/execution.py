@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, Final
 from core.redaction import redact
 from core.text import visible
 
-from . import sandbox
+from . import sandbox, watch
 from .sandbox import Limits
 
 # A command may say this many times what is kept of it; then it is ended.
@@ -28,7 +28,9 @@ MARGIN_BYTES: Final = 8_192
 # A grandchild may hold the pipe for ever: after the command's end it is listened to for this long.
 DRAIN_S: Final = 0.5
 GONE_WITHIN_S: Final = 3.0
-WATCH_EVERY_S: Final = 0.05
+FLOOD_EVERY_S: Final = 0.05
+# What it makes is its owner's alone.
+UMASK: Final = 0o077
 # Every process of a command without a sandbox carries it in its environment, wherever it goes.
 MARKER: Final = "_MEAH_COMMAND"
 
@@ -96,23 +98,27 @@ async def run(
     begun = time.monotonic()
     mark = secrets.token_hex(8)
     output = _Output(keep_bytes)
-    with _prepared(argv, workspace, mark, limits or Limits(), sandboxed=sandboxed, also=also) as (words, options):
-        child = await asyncio.create_subprocess_exec(
-            *words,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-            limit=CHUNK_BYTES,
-            **options,
-        )
-    reading = asyncio.create_task(_read(child, output))
-    ended = ""
-    try:
-        ended = await _ended(child, output, timeout_s, limits or Limits())
-    finally:
-        # Also while this task is being cancelled: nothing of the command stays behind.
-        await asyncio.shield(asyncio.ensure_future(_end(child, mark, reading, sandboxed=sandboxed)))
+    limits = limits or Limits()
+    with contextlib.ExitStack() as stack:
+        folder = _opened(stack, workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        with _prepared(argv, workspace, folder, mark, limits, sandboxed=sandboxed, also=also) as (words, options):
+            child = await asyncio.create_subprocess_exec(
+                *words,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+                umask=UMASK,
+                limit=CHUNK_BYTES,
+                **options,
+            )
+        reading = asyncio.create_task(_read(child, output))
+        ended = ""
+        try:
+            ended = await _ended(child, output, timeout_s, watch.too_much(child.pid, folder, limits))
+        finally:
+            # Also while this task is being cancelled: nothing of the command stays behind.
+            await asyncio.shield(asyncio.ensure_future(_end(child, mark, reading, sandboxed=sandboxed)))
     return Ran(
         argv=list(argv),
         output=await asyncio.to_thread(output.text),
@@ -126,19 +132,25 @@ async def run(
 
 @contextmanager
 def _prepared(
-    argv: Sequence[str], workspace: Path, mark: str, limits: Limits, *, sandboxed: bool, also: Sequence[str]
+    argv: Sequence[str],
+    workspace: Path,
+    folder: int,
+    mark: str,
+    limits: Limits,
+    *,
+    sandboxed: bool,
+    also: Sequence[str],
 ) -> Iterator[tuple[list[str], dict[str, Any]]]:
     """The command line, and how its process is started; descriptors are open as long as it takes to start."""
     if not sandboxed:
         environ = sandbox.outside_environment(workspace) | {MARKER: mark}
-        yield sandbox.limited(argv, limits), {"cwd": workspace, "env": environ, **_unprivileged()}
+        yield sandbox.limited(argv, limits), {"cwd": workspace, "env": environ, **unprivileged()}
         return
     with contextlib.ExitStack() as stack:
-        directory = _opened(stack, workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         bound = {path: _opened(stack, path, os.O_PATH) for path in sandbox.outside_usr(argv[0], also)}
         filter_fd = stack.enter_context(sandbox.filter_pipe())
-        words = sandbox.wrapped(argv, workspace_fd=directory, filter_fd=filter_fd, limits=limits, bound=bound)
-        yield words, {"env": {MARKER: mark}, "cwd": "/", "pass_fds": (directory, filter_fd, *bound.values())}
+        words = sandbox.wrapped(argv, workspace_fd=folder, filter_fd=filter_fd, limits=limits, bound=bound)
+        yield words, {"env": {MARKER: mark}, "cwd": "/", "pass_fds": (folder, filter_fd, *bound.values())}
 
 
 def _opened(stack: contextlib.ExitStack, path: Path | str, flags: int) -> int:
@@ -147,7 +159,7 @@ def _opened(stack: contextlib.ExitStack, path: Path | str, flags: int) -> int:
     return descriptor
 
 
-def _unprivileged() -> dict[str, Any]:
+def unprivileged() -> dict[str, Any]:
     """The kernel's limit of processes does not hold for root, so root's commands run as nobody."""
     nobody = {"user": sandbox.NOBODY, "group": sandbox.NOBODY, "extra_groups": []}
     return nobody if sandbox.is_root() else {}
@@ -160,9 +172,10 @@ def hand_over(workspace: Path) -> None:
     """
     if not sandbox.is_root():
         return
-    for folder, folders, files in os.walk(workspace, followlinks=False):
-        for name in ("", *folders, *files):
-            os.chown(Path(folder, name), sandbox.NOBODY, sandbox.NOBODY, follow_symlinks=False)
+    for _, folders, files, descriptor in os.fwalk(workspace, follow_symlinks=False):
+        os.fchown(descriptor, sandbox.NOBODY, sandbox.NOBODY)
+        for name in (*folders, *files):
+            os.chown(name, sandbox.NOBODY, sandbox.NOBODY, dir_fd=descriptor, follow_symlinks=False)
 
 
 async def _read(child: asyncio.subprocess.Process, output: _Output) -> None:
@@ -171,24 +184,29 @@ async def _read(child: asyncio.subprocess.Process, output: _Output) -> None:
         output.add(data)
 
 
-async def _ended(child: asyncio.subprocess.Process, output: _Output, timeout_s: float, limits: Limits) -> str:
+async def _ended(
+    child: asyncio.subprocess.Process, output: _Output, timeout_s: float, counting: Coroutine[None, None, str]
+) -> str:
     """Why it has to be ended; empty once it has ended by itself."""
     deadline = time.monotonic() + timeout_s
     exited = asyncio.ensure_future(child.wait())
+    counted = asyncio.create_task(counting)
     try:
         while True:
-            done, _ = await asyncio.wait([exited], timeout=WATCH_EVERY_S)
-            if done:
+            await asyncio.wait([exited, counted], timeout=FLOOD_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
+            if exited.done():
                 return ""
+            if counted.done():
+                return counted.result()
             if time.monotonic() > deadline:
                 return f"it took more than {timeout_s:g} s"
             if output.total > FLOOD_FACTOR * output.keep:
                 return f"it wrote more than {FLOOD_FACTOR * output.keep:,} bytes"
-            # The kernel refuses more; this says so, and is a second line where it does not.
-            if len(_descendants(child.pid, at_most=limits.processes + 3)) > limits.processes + 2:
-                return f"it started more than {limits.processes} processes"
     finally:
         exited.cancel()
+        counted.cancel()
+        # Its thread may still read the directory, which is closed soon.
+        await asyncio.wait([counted])
 
 
 async def _end(child: asyncio.subprocess.Process, mark: str, reading: asyncio.Task[None], *, sandboxed: bool) -> None:
@@ -208,21 +226,7 @@ async def _end(child: asyncio.subprocess.Process, mark: str, reading: asyncio.Ta
 
 def _family(child: asyncio.subprocess.Process, mark: str) -> list[int]:
     own = [] if child.returncode is not None else [child.pid]
-    return [*own, *_descendants(child.pid), *_marked(mark)]
-
-
-def _descendants(pid: int, *, at_most: int = 100_000) -> list[int]:
-    found: list[int] = []
-    queue = [pid]
-    while queue and len(found) < at_most:
-        parent = queue.pop()
-        try:
-            children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-        except OSError:
-            continue
-        found += map(int, children)
-        queue += map(int, children)
-    return found
+    return [*own, *watch.descendants(child.pid), *_marked(mark)]
 
 
 def _marked(mark: str) -> list[int]:

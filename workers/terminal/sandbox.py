@@ -38,13 +38,18 @@ _OWN_USER: Final = "1000"
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one command: seconds of CPU for each of its processes, bytes of address space and of a file, counts."""
+    """Of one command. The first four are the kernel's, for each of its processes; the others count all of them."""
 
     cpu_s: int = 60
     memory_bytes: int = 2 * 2**30
     file_bytes: int = 256 * 2**20
     open_files: int = 256
     processes: int = 64
+    memory_in_all_bytes: int = 4 * 2**30
+    workspace_bytes: int = 2**30
+    workspace_files: int = 20_000
+    # /tmp and /dev/shm inside are memory of the machine.
+    scratch_bytes: int = 64 * 2**20
 
 
 def is_unsandboxed_allowed() -> bool:
@@ -104,7 +109,8 @@ def wrapped(
         *("--ro-bind", "/usr", "/usr"),
         *_root(),
         *(word for path, fd in bound.items() for word in _bound(path, fd)),
-        *("--dev", "/dev", "--proc", "/proc", "--perms", "1777", "--tmpfs", "/tmp"),  # noqa: S108 - inside of the sandbox
+        *("--proc", "/proc", "--dev", "/dev", *_scratch("/dev/shm", limits), "--remount-ro", "/dev"),  # noqa: S108
+        *_scratch("/tmp", limits),  # noqa: S108 - inside of the sandbox
         *("--bind", f"/proc/self/fd/{workspace_fd}", INSIDE, "--chdir", INSIDE),
         *("--remount-ro", "/"),
         *("--seccomp", str(filter_fd)),
@@ -112,6 +118,10 @@ def wrapped(
         *_as_nobody(),
         *limited(argv, limits),
     ]
+
+
+def _scratch(path: str, limits: Limits) -> tuple[str, ...]:
+    return ("--perms", "1777", "--size", str(limits.scratch_bytes), "--tmpfs", path)
 
 
 def _own_user() -> tuple[str, ...]:
@@ -129,7 +139,15 @@ def _as_nobody() -> tuple[str, ...]:
         return ()
     program = setpriv()
     assert program is not None
-    return (program, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs", "--")
+    return (
+        program,
+        f"--reuid={NOBODY}",
+        f"--regid={NOBODY}",
+        "--clear-groups",
+        "--inh-caps=-all",
+        "--no-new-privs",
+        "--",
+    )
 
 
 def is_root() -> bool:
