@@ -1,0 +1,36 @@
+"""Labelled queries over the tools of the reference servers: what somebody asks for, and the tools that would do it."""
+
+from __future__ import annotations
+
+QUERIES: list[tuple[str, set[str]]] = [
+    ("read a text file", {"filesystem/read_text_file", "filesystem/read_file"}),
+    ("write content to a new file", {"filesystem/write_file"}),
+    ("rename a file", {"filesystem/move_file"}),
+    ("make a folder", {"filesystem/create_directory"}),
+    ("what files are in this folder", {"filesystem/list_directory", "filesystem/list_directory_with_sizes"}),
+    ("show the directory structure as a tree", {"filesystem/directory_tree"}),
+    ("find files by pattern", {"filesystem/search_files"}),
+    ("how big are the files in a directory", {"filesystem/list_directory_with_sizes"}),
+    ("when was this file last modified", {"filesystem/get_file_info"}),
+    ("change some lines in a file", {"filesystem/edit_file"}),
+    ("open an image as base64", {"filesystem/read_media_file"}),
+    ("which directories may I access", {"filesystem/list_allowed_directories"}),
+    ("read several files at once", {"filesystem/read_multiple_files"}),
+    ("what time is it in Tokyo", {"time/get_current_time"}),
+    ("convert a time to another time zone", {"time/convert_time"}),
+    ("commit my changes", {"git/git_commit"}),
+    ("which branches exist in the repository", {"git/git_branch"}),
+    ("create a new git branch", {"git/git_create_branch"}),
+    ("switch to another branch", {"git/git_checkout"}),
+    ("history of commits", {"git/git_log"}),
+    ("unstage everything", {"git/git_reset"}),
+    ("differences that are not staged yet", {"git/git_diff_unstaged"}),
+    ("stage a file for commit", {"git/git_add"}),
+    ("remember a new entity in the knowledge graph", {"memory/create_entities"}),
+    ("forget an entity", {"memory/delete_entities"}),
+    ("search the knowledge graph", {"memory/search_nodes"}),
+    ("link two entities with a relation", {"memory/create_relations"}),
+    ("add two numbers", {"everything/get-sum"}),
+    ("gzip a file", {"everything/gzip-file-as-resource"}),
+    ("environment variables of the server", {"everything/get-env"}),
+]
