@@ -44,15 +44,17 @@ _ERRORS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class StepFailure(Exception):  # noqa: N818 - it may become a gap, which is no error
-    """Why a step has no result. `again`: a safe step may be tried once more."""
+    """Why a step has no result. `again`: a safe step may be tried once more. `error`: the code of MEAH's own error."""
 
     code: str
     again: bool = False
+    error: str = ""
 
     @classmethod
     def of(cls, error: MeahError) -> StepFailure:
         code = _CODES.get(error.code, UNAVAILABLE)
-        return cls(code, again=code in (CHILD_ERROR, TIMEOUT, UNAVAILABLE) and error.code != "E_INVALID_REQUEST")
+        again = code in (CHILD_ERROR, TIMEOUT, UNAVAILABLE) and error.code != "E_INVALID_REQUEST"
+        return cls(code, again=again, error=error.code)
 
     @property
     def gap(self) -> JsonObject:
@@ -61,7 +63,7 @@ class StepFailure(Exception):  # noqa: N818 - it may become a gap, which is no e
     def as_error(self, step: str) -> MeahError:
         """What the run fails with."""
         return MeahError(
-            _ERRORS[self.code],
+            self.error or _ERRORS[self.code],
             f"The step {step} failed: {_MESSAGES[self.code]}",
             hint="The trace says how far it came. A write that it made is not undone.",
             retryable=False,

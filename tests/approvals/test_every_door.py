@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +21,20 @@ from django.contrib.auth.models import Permission
 from approvals import executor, governor, services, targets
 from approvals.models import Approval, Call, CallState, Rule
 from approvals.targets import CallContext, CallRequest
+from approvals.tool import AsItWas
 from audit.dbthread import in_db
 from audit.models import Entry
 from audit.services import verify
 from core.errors import JsonObject, MeahError
+from gateway import method_runs, methods
 from gateway.catalog import DirectTool
+from gateway.runner import Runner
+from gateway.tools import LazyTools
 from meah_site.proxied import Proxied
 from meah_site.proxied import call as call_proxied
 from tests.approvals.targets import SCHEMA, CountingTarget
 from tests.conftest import Home
+from tests.gateway.methods import manifest, reviewer
 from workers.models import Worker
 from workers.pool import Pool
 from workers.tools import WorkerTools
@@ -110,6 +116,34 @@ async def as_a_direct_tool(arguments: JsonObject) -> str:
     return str(structured["data"]["status"] if structured["ok"] else structured["error"]["code"])
 
 
+async def as_a_lazy_tool(arguments: JsonObject) -> str:
+    wanted = {"server": "box", "tool": "put", "args": arguments}
+    answer = await LazyTools(Runner("p_mine")).call(wanted, Caller())
+    return "done" if isinstance(answer, AsItWas) else str(answer["status"])
+
+
+async def as_a_step_of_a_method(arguments: JsonObject) -> str:
+    await in_db(_reviewed_method)
+    runner = Runner("p_mine", allow_writes=True)
+    try:
+        public_id = await runner.start("ritual", "", arguments, principal=AGENT)
+        await runner.wait(public_id, 20)
+    finally:
+        await runner.stop()
+    ended = await in_db(method_runs.find, public_id)
+    if ended.error is not None:
+        return str(ended.error["code"])
+    return "done" if ended.state == "completed" else str(ended.state)
+
+
+def _reviewed_method() -> None:
+    step = {"id": "put", "server": "box", "tool": "put", "args": {"id": "${input.id}"}}
+    version = methods.add(
+        methods.preview(json.dumps(manifest(step, effects="write", inputSchema=SCHEMA))), principal="system"
+    )
+    methods.review(version, user=reviewer(), digest=version.digest)
+
+
 async def at_a_sync_door(arguments: JsonObject) -> str:
     """The admin and commands: decided at once, done by an executor."""
     outcome = await in_db(governor.decide_now, _request(arguments))
@@ -169,6 +203,8 @@ DOORS = [
     Door("retry with a step", with_a_step, **BOX),
     Door("twin without a step", twice_without_a_step, **BOX),
     Door("direct tool", as_a_direct_tool, **BOX),
+    Door("lazy tool", as_a_lazy_tool, **BOX),
+    Door("step of a Method", as_a_step_of_a_method, **BOX),
     Door("sync door", at_a_sync_door, **BOX),
     Door(
         "worker tool",
