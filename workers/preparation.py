@@ -8,6 +8,7 @@ from typing import Any
 from core.errors import JsonObject, MeahError
 from core.redaction import holds_secret_value, looks_like_key, redact_counted
 from workers.context_files import context_paths
+from workers.housekeeping import workspace_root
 from workers.models import PermissionProfile
 from workers.prompt import ContextItem, Prompt, build
 from workers.roles import system_prompt
@@ -61,7 +62,10 @@ def refuse_secrets(arguments: Any) -> None:
 
 
 def prepare(task: TaskIn, config: Config) -> Prepared:
-    """Raises MeahError: E_INVALID_REQUEST, E_PERMISSION, E_CONTEXT_LIMIT, E_PATH_ESCAPE, E_SANDBOX_UNAVAILABLE."""
+    """What a task comes to.
+
+    Raises MeahError: E_INVALID_REQUEST, E_PERMISSION, E_CONTEXT_LIMIT, E_PATH_ESCAPE, E_SANDBOX_UNAVAILABLE, E_CONFIG.
+    """
     refuse_key_shaped(
         label=task.label,
         expectedOutput=task.expected_output,
@@ -70,7 +74,7 @@ def prepare(task: TaskIn, config: Config) -> Prepared:
         commands="\n".join(command if isinstance(command, str) else " ".join(command) for command in task.commands),
     )
     is_exec = task.permission_profile == PermissionProfile.WORKSPACE_EXEC
-    commands = checked(task.commands, config.terminal, profile_allows=is_exec)
+    commands = checked(task.commands, config.terminal, profile_allows=is_exec, workspaces=workspace_root(config))
     choice = choose(
         config,
         role=task.role,

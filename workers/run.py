@@ -26,7 +26,7 @@ from workers.roles import system_prompt
 from workers.routing import Config, Price, ProviderConfig
 from workers.services import Outcome
 from workers.terminal import probes, records
-from workers.terminal.commands import as_context, run_all
+from workers.terminal.commands import as_context, checked, require_sandbox, run_all
 from workers.workspace import RESULT_NAME, Workspace
 
 log = logging.getLogger("meah.workers")
@@ -152,14 +152,18 @@ class WorkerRun:
         return [ContextItem(item["name"], item["content"]) for item in self.worker.context]
 
     async def _command_output(self) -> list[ContextItem]:
-        """Its commands are run first; what they said is material for the model. Raises E_SANDBOX_UNAVAILABLE."""
+        """Its commands are run first; what they said is material for the model. Raises as `checked`."""
         if not self.worker.commands:
             return []
         why, is_news = await probes.tested()
         if is_news:
             await in_db(records.record_sandbox, why)
-        workspace, config = self._workspace.path, self._config.terminal
-        results = await run_all(self.worker.commands, workspace=workspace, config=config, why=why)
+        require_sandbox(why)
+        workspace, config = self._workspace, self._config.terminal
+        # Once more: what was allowed when it was queued may not be by now.
+        commands = checked(self.worker.commands, config, profile_allows=True, workspaces=workspace.root)
+        await in_db(records.record_start, self.worker, sandboxed=not why)
+        results = await run_all(commands, workspace=workspace.path, config=config, sandboxed=not why)
         await in_db(records.record_commands, self.worker, [ran.as_dict() for ran in results])
         return as_context(results)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from core.secrets import name_secrets
 from workers.preparation import prepare, refuse_key_shaped, refuse_secrets
 from workers.routing import AllowedCommand, Config, Limits, ProviderConfig, RouteConfig, TerminalConfig
 from workers.schemas import TaskIn, parse
-from workers.terminal import sandbox
+from workers.terminal import probes, sandbox
 
 KEY_SHAPED = "sk-" + "a1B2c3D4" * 5
 VALUE = "correct-horse-battery-staple"
@@ -138,6 +139,38 @@ def test_commands_that_are_allowed_become_argument_lists(monkeypatch: pytest.Mon
         with pytest.raises(MeahError) as refused:
             prepare(task(commands=commands, permissionProfile="workspace-exec"), with_commands())
         assert (refused.value.code, refused.value.reason) == ("E_PERMISSION", reason)
+
+
+def test_what_is_allowed_has_to_be_there_and_outside_of_the_workspaces(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sandbox, "missing", lambda: "")
+    root = tmp_path / "workspaces"
+    (root / "w").mkdir(parents=True)
+    (root / "w" / "tool").write_text("#!/bin/sh")
+    (root / "w" / "tool").chmod(0o700)
+    (tmp_path / "link").symlink_to(root / "w" / "tool")
+    (tmp_path / "plain").write_text("no program")
+    for path, why in (
+        (root / "w" / "tool", "within the workspaces"),
+        (tmp_path / "link", "within the workspaces"),
+        (tmp_path / "nothing", "is not there"),
+        (tmp_path / "plain", "is not there or can not be executed"),
+        (tmp_path, "is not there"),
+    ):
+        terminal = TerminalConfig(enabled=True, allowlist=(AllowedCommand(str(path), None),))
+        asked = task(commands=[str(path)], permissionProfile="workspace-exec")
+        with pytest.raises(MeahError) as wrong:
+            prepare(asked, replace(config(workspace_root=str(root)), terminal=terminal))
+        assert (wrong.value.code, wrong.value.reason) == ("E_CONFIG", "allowlist") and why in wrong.value.message
+
+
+def test_a_sandbox_that_was_found_open_is_refused_before_a_person_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "missing", lambda: "")
+    monkeypatch.setattr(probes, "known", lambda: "the sandbox lets through: TCP")
+    with pytest.raises(MeahError) as unsafe:
+        prepare(task(commands=["ls"], permissionProfile="workspace-exec"), with_commands())
+    assert unsafe.value.code == "E_SANDBOX_UNAVAILABLE" and "TCP" in unsafe.value.message
 
 
 def test_without_a_sandbox_commands_are_refused_unless_the_operator_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -11,7 +12,8 @@ from core.errors import MeahError
 from workers.prompt import ContextItem
 from workers.routing import TerminalConfig
 
-from . import sandbox
+from . import probes, sandbox
+from .allowlist import require_usable
 from .execution import Ran, hand_over, run
 from .words import argv_of
 
@@ -19,12 +21,12 @@ OUTPUT_NAME: Final = "command output"
 
 
 def checked(
-    commands: Sequence[str | Sequence[str]], config: TerminalConfig, *, profile_allows: bool
+    commands: Sequence[str | Sequence[str]], config: TerminalConfig, *, profile_allows: bool, workspaces: Path
 ) -> list[list[str]]:
-    """Argument lists of what is allowed, nothing started.
+    """Argument lists of what is allowed, nothing started. `workspaces` is where those of all workers lie.
 
     Raises MeahError: E_PERMISSION where commands are off or one is not allowed, E_SANDBOX_UNAVAILABLE where none can
-    be run at all, E_INVALID_REQUEST for what is no command.
+    be run at all, E_INVALID_REQUEST for what is no command, E_CONFIG where what is allowed can not be.
     """
     if not profile_allows:
         if commands:
@@ -42,8 +44,7 @@ def checked(
             hint="Use workspace-write, or let the operator switch commands on and name the executables allowed.",
             reason="terminal_disabled",
         )
-    if (why := sandbox.missing()) and not sandbox.is_unsandboxed_allowed():
-        raise sandbox.unavailable(why)
+    require_sandbox(sandbox.missing() or probes.known())
     if len(commands) > config.max_commands_per_worker:
         raise MeahError(
             "E_PERMISSION",
@@ -51,16 +52,22 @@ def checked(
             hint="Send fewer, or raise terminal.maxCommandsPerWorker.",
             reason="too_many_commands",
         )
-    return [argv_of(command, config.allowlist) for command in commands]
+    found = [argv_of(command, config.allowlist) for command in commands]
+    for argv in found:
+        require_usable(argv[0], workspaces=workspaces)
+    return found
 
 
-async def run_all(commands: Sequence[Sequence[str]], *, workspace: Path, config: TerminalConfig, why: str) -> list[Ran]:
-    """One after another; a command that fails keeps no other from running.
-
-    `why` is what the sandbox's self-test found. Raises MeahError E_SANDBOX_UNAVAILABLE.
-    """
+def require_sandbox(why: str) -> None:
+    """`why` is what keeps it from holding. Raises MeahError E_SANDBOX_UNAVAILABLE, unless commands may do without."""
     if why and not sandbox.is_unsandboxed_allowed():
         raise sandbox.unavailable(why)
+
+
+async def run_all(
+    commands: Sequence[Sequence[str]], *, workspace: Path, config: TerminalConfig, sandboxed: bool
+) -> list[Ran]:
+    """One after another; a command that fails keeps no other from running."""
     await asyncio.to_thread(hand_over, workspace)
     return [
         await run(
@@ -68,7 +75,7 @@ async def run_all(commands: Sequence[Sequence[str]], *, workspace: Path, config:
             workspace=workspace,
             timeout_s=config.timeout_ms / 1000,
             keep_bytes=config.max_output_bytes,
-            sandboxed=not why,
+            sandboxed=sandboxed,
         )
         for argv in commands
     ]
@@ -84,5 +91,6 @@ def as_context(results: Sequence[Ran]) -> list[ContextItem]:
 
 
 def _shown(ran: Ran) -> str:
+    """How it ended comes first: what is too long for the prompt is cut at its end."""
     end = f"ended by MEAH: {ran.ended}" if ran.ended else f"exit status {ran.status}"
-    return f"$ {' '.join(ran.argv)}\n{ran.output.rstrip()}\n[{end}]"
+    return f"$ {shlex.join(ran.argv)}\n[{end}]\n{ran.output.rstrip()}"

@@ -11,6 +11,15 @@ from core.redaction import redact_value
 from workers.models import Worker
 from workers.services import SYSTEM
 
+from . import sandbox
+
+
+def record_start(worker: Worker, *, sandboxed: bool) -> None:
+    """Before the first command: whatever becomes of MEAH meanwhile, the chain says what was let loose, and in what."""
+    data = {"commands": [argv[0] for argv in worker.commands], "sandboxed": sandboxed}
+    with transaction.atomic():
+        record("worker.commands_started", principal=SYSTEM, subject=worker.public_id, data=data)
+
 
 def record_commands(worker: Worker, results: list[JsonObject]) -> None:
     """How a running worker's commands went; the chain says which, how they ended, and whether a sandbox held them."""
@@ -24,6 +33,6 @@ def record_commands(worker: Worker, results: list[JsonObject]) -> None:
 
 def record_sandbox(why: str) -> None:
     """What the self-test of the sandbox has found in this process; `why` is empty where it holds."""
-    data = {"holds": not why, "why": why}
+    data = {"holds": not why, "why": why, "unsandboxedAllowed": sandbox.is_unsandboxed_allowed()}
     with transaction.atomic():
         record("sandbox.tested", principal=SYSTEM, data=data)
