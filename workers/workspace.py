@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Final
 from core.errors import MeahError
 from core.ids import WORKER, is_id
 from workers.workspace_names import MAX_DEPTH, check_path, collision, escape, folded, shown
+from workers.workspace_removal import remove_tree
 
 RESULT_NAME: Final = "result.md"
 
@@ -136,19 +136,15 @@ def all_workspaces(root: Path) -> list[WorkspaceInfo]:
 def remove(root: Path, worker_id: str) -> bool:
     """Delete one worker's directory. False when it was not there; a link in its place is refused."""
     name = Workspace(root, worker_id).worker_id
-    if not shutil.rmtree.avoids_symlink_attacks:  # pragma: no cover - not on Linux or macOS
-        raise MeahError("E_UNAVAILABLE", "This platform cannot delete a directory without following links.")
     if not root.is_dir():
         return False
     with _root(root) as descriptor, _told(name):
         try:
             with _into(descriptor, (name,)):
                 pass
-            shutil.rmtree(name, dir_fd=descriptor)
+            remove_tree(name, descriptor)
         except FileNotFoundError:
             return False
-        except RecursionError:
-            raise MeahError("E_UNAVAILABLE", f"{name} is too deep to be deleted.", reason="depth") from None
     return True
 
 

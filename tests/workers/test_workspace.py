@@ -14,6 +14,7 @@ from core.errors import MeahError
 from core.ids import WORKER, new_id
 from workers.workspace import Size, Workspace, all_workspaces, remove
 from workers.workspace_names import MAX_DEPTH, check_path, context_paths
+from workers.workspace_removal import remove_tree
 
 HOSTILE_NAMES = [
     ("", "empty"),
@@ -300,6 +301,53 @@ def test_removing_takes_everything_inside_and_nothing_outside(workspace: Workspa
     assert (outside / "secret").read_text() == "secret"
     assert workspace.remove() is False
     assert remove(workspace.root / "nowhere", workspace.worker_id) is False
+
+
+def test_no_depth_keeps_it_from_being_removed(workspace: Workspace, outside: Path) -> None:
+    here = os.getcwd()
+    try:
+        os.chdir(workspace.path)
+        for _ in range(1_200):
+            os.mkdir("d")
+            Path("f").write_text("x")
+            Path("link").symlink_to(outside)
+            os.chdir("d")
+    finally:
+        os.chdir(here)
+    assert workspace.remove() is True
+    assert not workspace.exists() and (outside / "secret").read_text() == "secret"
+
+
+def test_no_right_taken_away_keeps_it_from_being_removed(workspace: Workspace) -> None:
+    inner = workspace.path / "closed" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "file").write_text("x")
+    for path, mode in ((inner, 0), (inner.parent, 0o500)):
+        path.chmod(mode)
+    folder = os.open(workspace.path, os.O_RDONLY)
+    is_root = os.geteuid() == 0
+    if is_root:
+        # Root is let in everywhere, so this one is removed as a plain user would.
+        for path in (inner, inner.parent, workspace.path):
+            os.chown(path, 65_534, 65_534)
+        os.seteuid(65_534)
+    try:
+        with pytest.raises(PermissionError):
+            os.rmdir("closed/inner", dir_fd=folder)
+        remove_tree("closed", folder)
+    finally:
+        if is_root:
+            os.seteuid(0)
+        os.close(folder)
+    assert workspace.size() == Size(0, 0)
+    assert workspace.remove() is True
+
+
+def test_a_directory_is_removed_however_large(workspace: Workspace) -> None:
+    for number in range(40):
+        workspace.write(f"{number}/{number}/a", "x")
+    os.mkfifo(workspace.path / "0" / "fifo")
+    assert workspace.remove() is True and not workspace.exists()
 
 
 def test_all_workspaces_lists_only_workers_directories(workspace: Workspace, tmp_path: Path) -> None:
