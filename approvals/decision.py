@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from django.db.models.functions import Now
 
 from audit.services import NewEntry
-from core.errors import JsonObject
+from core.canonical import StrictDecodeError, canonical_text, check_value
+from core.errors import JsonObject, MeahError
 
 from .models import Call, CallState, EffectClass, new_call_id
 from .policy import ALLOW, Verdict
 from .step_key import same_call, step_key
 from .targets import CallRequest, Checked, Target, ToolFacts
+
+MAX_ARGUMENT_BYTES: Final = 2**20
 
 
 @dataclass
@@ -47,6 +50,27 @@ class Decision:
     @property
     def is_read(self) -> bool:
         return self.facts.effect_class == EffectClass.READ
+
+
+def check_json(arguments: JsonObject) -> None:
+    """Whatever the door has checked before. Raises MeahError E_INVALID_REQUEST."""
+    try:
+        check_value(arguments)
+        size = len(canonical_text(arguments).encode())
+    except StrictDecodeError as error:
+        raise MeahError(
+            "E_INVALID_REQUEST",
+            f"The arguments are not acceptable JSON: {error}.",
+            hint="Send plain JSON: unique keys, finite numbers, integers within 2^53, valid Unicode, depth up to 64.",
+            reason=error.reason,
+        ) from error
+    if size > MAX_ARGUMENT_BYTES:
+        raise MeahError(
+            "E_INVALID_REQUEST",
+            f"The arguments are {size:,} bytes; at most {MAX_ARGUMENT_BYTES:,} are accepted.",
+            hint="Send less: cut the context to what the task needs.",
+            reason="too_large",
+        )
 
 
 def new_call(decision: Decision, *, waits: bool, outcome: Mapping[str, Any] | None = None) -> Call:

@@ -9,34 +9,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import IntegrityError, transaction
 
 from audit.dbthread import in_db
 from audit.services import NewEntry, commitment, record_many
-from core.canonical import StrictDecodeError, canonical_text, check_value
+from core.canonical import canonical_text
 from core.errors import JsonObject, MeahError
 from core.logs import event
 from core.tasks import in_task
 
 from . import holds, outcomes, verification
-from .decision import Decision, Outcome, named, new_call, outcome_entry, sent_entry
+from .decision import Decision, Outcome, check_json, named, new_call, outcome_entry, sent_entry
 from .models import Call, CallState
 from .policy import ALLOW, DENY, Subject, judge
 from .policy_store import current
 from .processes import ring_after_commit
 from .targets import CallContext, CallRequest, target_of
 
+T = TypeVar("T")
+
 log = logging.getLogger("meah.gate")
 
-MAX_ARGUMENT_BYTES = 2**20
 DEFAULT_TIMEOUT_S = 60.0
 # A write whose answer is late is still listened for, so that `unknown` can become known.
 LATE_ANSWER_S = 600.0
 
-_running: dict[str, asyncio.Task[Any]] = {}
+_running: set[asyncio.Task[Any]] = set()
 
 
 # -- doors ----------------------------------------------------------------------------------------------------------
@@ -97,7 +99,7 @@ def decide(request: CallRequest, *, sync_door: bool = False) -> Decision:
 
 def judged(request: CallRequest) -> Decision:
     """The verdict on a call as policy stands now. Raises MeahError for bad arguments and while everything is halted."""
-    _check_json(request.arguments)
+    check_json(request.arguments)
     target = target_of(request.server)
     facts = target.facts(request.tool, request.arguments)
     checked = target.check(request)
@@ -113,26 +115,6 @@ def judged(request: CallRequest) -> Decision:
         canonical_text(checked.arguments),
         judge(current(), subject),
     )
-
-
-def _check_json(arguments: JsonObject) -> None:
-    try:
-        check_value(arguments)
-        size = len(canonical_text(arguments).encode())
-    except StrictDecodeError as error:
-        raise MeahError(
-            "E_INVALID_REQUEST",
-            f"The arguments are not acceptable JSON: {error}.",
-            hint="Send plain JSON: unique keys, finite numbers, integers within 2^53, valid Unicode, depth up to 64.",
-            reason=error.reason,
-        ) from error
-    if size > MAX_ARGUMENT_BYTES:
-        raise MeahError(
-            "E_INVALID_REQUEST",
-            f"The arguments are {size:,} bytes; at most {MAX_ARGUMENT_BYTES:,} are accepted.",
-            hint="Send less: cut the context to what the task needs.",
-            reason="too_large",
-        )
 
 
 def _deny(decision: Decision) -> None:
@@ -235,14 +217,17 @@ async def execute(decision: Decision, context: CallContext) -> Outcome:
     check = verification.NONE
     try:
         result = await _run(decision, context)
-        if decision.verdict.verification and not verification.is_error(result):
-            check = await verification.read_back(decision.target, decision.request, decision.verdict.verification)
+        if _is_to_be_verified(decision, result):
+            # What was written is written, whatever becomes of looking at it.
+            check = verification.CUT_SHORT
+            check = await _read_back(decision)
             error = verification.failure(check)
     except MeahError as failed:
         error = failed
     except asyncio.CancelledError:
         # A job that was handed to the database thread runs to its end, even where this task is being cancelled.
-        in_task(in_db(settle, decision, None, MeahError("E_CANCELLED"), check, _since(begun)), name="gate-settle")
+        ended = None if result is not None else MeahError("E_CANCELLED")
+        in_task(in_db(settle, decision, result, ended, check, _since(begun)), name="gate-settle")
         raise
     except Exception as unexpected:
         event(log, "call_failed_inside", level="error", tool=decision.request.tool, exc_info=unexpected)
@@ -258,9 +243,10 @@ async def _settled(
 ) -> None:
     try:
         await in_db(settle, decision, result, error, check, duration_ms)
-    except MeahError as unrecorded:
+    except Exception as unrecorded:
+        event(log, "call_not_settled", level="error", tool=decision.request.tool, exc_info=unrecorded)
         raise MeahError(
-            unrecorded.code,
+            unrecorded.code if isinstance(unrecorded, MeahError) else "E_AUDIT",
             "The call was made, but its outcome could not be recorded, so its result is withheld.",
             hint="Do not make it again before you have looked at what it did; then run `manage.py doctor`.",
             retryable=False,
@@ -269,18 +255,11 @@ async def _settled(
 
 async def _run(decision: Decision, context: CallContext) -> Any:
     """The target's own run under the time limit; a write that is late goes on being listened for."""
-    key = decision.call.public_id if decision.call else f"read-{id(decision)}"
-    task = asyncio.ensure_future(decision.target.run(decision.request, decision.checked, context))
-    _running[key] = task
-    task.add_done_callback(lambda done: _running.pop(key, None))
-    try:
-        assert context.timeout_s is not None
-        done, _ = await asyncio.wait([task], timeout=context.timeout_s + decision.facts.grace_s)
-    except asyncio.CancelledError:
-        task.cancel()
-        raise
-    if done:
-        return task.result()
+    assert context.timeout_s is not None
+    running = decision.target.run(decision.request, decision.checked, context)
+    task = await _while_not_halted(running, context.timeout_s + decision.facts.grace_s)
+    if task.done():
+        return _result_of(task)
     if decision.is_read or decision.call is None:
         task.cancel()
     else:
@@ -292,20 +271,69 @@ async def _run(decision: Decision, context: CallContext) -> Any:
     )
 
 
+def _is_to_be_verified(decision: Decision, result: Any) -> bool:
+    return decision.verdict.verification is not None and not verification.is_error(result)
+
+
+async def _read_back(decision: Decision) -> verification.Check:
+    assert decision.verdict.verification is not None
+    looking = verification.read_back(decision.target, decision.request, decision.verdict.verification)
+    task = await _while_not_halted(looking, None)
+    return verification.CUT_SHORT if task.cancelled() else task.result()
+
+
+async def _while_not_halted(work: Coroutine[Any, Any, T], timeout_s: float | None) -> asyncio.Task[T]:
+    """Do it in a task that `cancel_running` finds; the task goes on where it is not done in time."""
+    task = asyncio.ensure_future(work)
+    _running.add(task)
+    task.add_done_callback(_running.discard)
+    try:
+        await asyncio.wait([task], timeout=timeout_s)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    return task
+
+
+def _result_of(task: asyncio.Task[T]) -> T:
+    """Its caller was not cancelled where the task was: it is told."""
+    try:
+        return task.result()
+    except asyncio.CancelledError as cut:
+        why = f": {cut.args[0]}" if cut.args else ""
+        raise MeahError(
+            "E_CANCELLED",
+            f"The call was cancelled while it ran{why}.",
+            hint="A write may have happened all the same: read back what it should have changed.",
+        ) from None
+
+
 async def _settle_late(decision: Decision, task: asyncio.Task[Any]) -> None:
+    """What was unknown is known once its answer is there, whatever that says."""
+    begun = time.monotonic()
+    result, error, check = None, None, verification.NONE
     try:
         result = await asyncio.wait_for(asyncio.shield(task), LATE_ANSWER_S)
-    except (MeahError, TimeoutError):
+        if _is_to_be_verified(decision, result):
+            check = await _read_back(decision)
+            error = verification.failure(check)
+    except MeahError as failed:
+        error = failed
+    except TimeoutError:
         task.cancel()
         return
-    await in_db(settle_unknown, decision, result)
+    if outcomes.state_after(decision.facts.effect_class, error) != CallState.UNKNOWN:
+        await in_db(settle, decision, result, error, check, _since(begun), late=True)
 
 
-def cancel_running(reason: str) -> int:
-    """Cancel every call that this process is running, as a halt does. Returns how many."""
-    tasks = [task for task in _running.values() if not task.done()]
+def cancel_running(why: str) -> int:
+    """Cancel every call that this process is running, as a halt does. Returns how many.
+
+    What was told to end already may be cleaning up, and is let alone.
+    """
+    tasks = [task for task in _running if not task.cancelling()]
     for task in tasks:
-        task.cancel(reason)
+        task.cancel(why)
     return len(tasks)
 
 
@@ -317,9 +345,15 @@ def _since(begun: float) -> int:
 
 
 def settle(
-    decision: Decision, result: Any, error: MeahError | None, check: verification.Check, duration_ms: int
+    decision: Decision,
+    result: Any,
+    error: MeahError | None,
+    check: verification.Check,
+    duration_ms: int,
+    *,
+    late: bool = False,
 ) -> None:
-    """Write how a call ended. A read gets its one row and one entry here.
+    """Write how a call ended; `late`: what had been written as unknown. A read gets its one row and one entry here.
 
     Raises MeahError E_AUDIT when that can not be written: then the result is withheld.
     """
@@ -333,24 +367,15 @@ def settle(
     data: JsonObject = {"durationMs": duration_ms, **outcomes.described(result, error, check)}
     if decision.is_read:
         data |= {"verdict": decision.verdict.as_dict(), "arguments": decision.arguments_view}
+    if late:
+        data["late"] = True
+    before = CallState.UNKNOWN if late else CallState.SENDING
     with transaction.atomic():
         if decision.call is None:
             decision.call = new_call(decision, waits=False, outcome=values)
-        elif not Call.objects.filter(pk=decision.call.pk, state=CallState.SENDING).update(**values):
+        elif not Call.objects.filter(pk=decision.call.pk, state=before).update(**values):
             return
-        if decision.call.needs_approval:
+        if decision.call.needs_approval or late:
             # Of other calls only their caller wants to know how they ended, and it is told here.
             ring_after_commit()
         record_many([outcome_entry(decision, state, data)])
-
-
-def settle_unknown(decision: Decision, result: Any) -> None:
-    """A late answer: what was unknown is done."""
-    assert decision.call is not None
-    with transaction.atomic():
-        values = outcomes.values_after(
-            decision.call.effect_class, CallState.DONE, result, None, verification.NONE, decision.target
-        )
-        if Call.objects.filter(pk=decision.call.pk, state=CallState.UNKNOWN).update(**values):
-            ring_after_commit()
-            record_many([outcome_entry(decision, CallState.DONE, {"late": True})])

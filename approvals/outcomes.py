@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +13,7 @@ from django.db.models.functions import Now
 from core.canonical import digest, utc_text
 from core.errors import JsonObject, MeahError
 from core.redaction import redact_value
+from core.text import visible
 
 from . import verification
 from .models import Approval, ApprovalState, Call, CallState, EffectClass, VerificationState
@@ -19,7 +22,11 @@ from .targets import Target
 MAX_STORED_BYTES = 2**20
 MAX_INLINE_BYTES = 100_000
 MAX_PAGE_CHARS = 40_000
+MAX_ERROR_CHARS = 100_000
+MAX_VALUE_CHARS = 2_000
 _RESULT_TAG = "meah/result/v1"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 # -- states ---------------------------------------------------------------------------------------------------------
@@ -62,19 +69,45 @@ def values_after(
     values: dict[str, Any] = {
         "state": state,
         "finished_at": Now(),
-        "error": redact_value(error.as_dict()) if error else None,
+        "error": storable_error(error) if error else None,
         "verification": check.state,
-        "verification_details": check.details,
+        "verification_details": storable(check.details),
     }
     if result is not None and (was_held or effect_class != EffectClass.READ):
         values |= stored_result(target.store(result))
     return values
 
 
+def storable_error(error: MeahError) -> JsonObject:
+    """As a row keeps it: redacted, and without its details where a server made those too large."""
+    kept: JsonObject = storable(redact_value(error.as_dict()))
+    if len(json.dumps(kept)) <= MAX_ERROR_CHARS:
+        return kept
+    plain = MeahError(error.code, error.message, hint=error.hint, reason=error.reason, retryable=error.retryable)
+    whole: JsonObject = storable(redact_value(plain.as_dict()), limit=MAX_VALUE_CHARS)
+    return whole
+
+
+def storable(value: Any, *, limit: int | None = None) -> Any:
+    """A copy that every database takes as JSON: no lone surrogates, no NUL, no NaN; texts up to `limit` characters."""
+    if isinstance(value, str):
+        cut = value if limit is None or len(value) <= limit else f"{value[:limit]}… ({len(value):,} characters)"
+        return _UNSTORABLE.sub(lambda match: visible(match[0]), cut)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {storable(key, limit=limit): storable(item, limit=limit) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [storable(item, limit=limit) for item in value]
+    return value
+
+
 def stored_result(result: Any) -> dict[str, Any]:
     """Up to 1 MiB whole; above that its size and digest only."""
     text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
-    data = text.encode("utf-8", "surrogatepass")
+    if _SURROGATE.search(text):
+        text = json.dumps(result, separators=(",", ":"))
+    data = text.encode()
     return {
         "result": text if len(data) <= MAX_STORED_BYTES else "",
         "result_bytes": len(data),
@@ -85,14 +118,19 @@ def stored_result(result: Any) -> dict[str, Any]:
 def result_of(call: Call) -> Any:
     """The stored result. Raises MeahError E_NOT_FOUND when it was too large to keep, or was purged."""
     if not call.result:
-        why = "was purged" if call.purged_at else "was too large to keep"
         raise MeahError(
             "E_NOT_FOUND",
-            f"The call ended as {call.state}, but its result {why} ({call.result_bytes or 0:,} bytes).",
+            f"The call ended as {call.state}, but its result {_why_none(call)}.",
             hint="It is not sent again. Read back what it changed.",
             details={"status": call.state, "resultBytes": call.result_bytes},
         )
     return json.loads(call.result)
+
+
+def _why_none(call: Call) -> str:
+    if call.result_bytes is None:
+        return "never came: that it happened was found out afterwards"
+    return f"{'was purged' if call.purged_at else 'was too large to keep'} ({call.result_bytes:,} bytes)"
 
 
 def described(result: Any, error: MeahError | None, check: verification.Check) -> JsonObject:
@@ -133,7 +171,7 @@ def approval_object(approval: Approval, *, offset: int = 0, limit: int = MAX_PAG
         "rule": approval.rule,
         "reason": approval.reason or None,
         "requestedAt": utc_text(approval.requested_at),
-        "expiresAt": utc_text(approval.expires_at),
+        "expiresAt": _time(approval.expires_at),
         "executeBy": _time(approval.execute_by),
         "decidedBy": [f"user:{decision.user.get_username()}" for decision in decisions],
         "decidedAt": _time(approval.decided_at),

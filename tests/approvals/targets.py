@@ -32,6 +32,7 @@ class CountingTarget:
         self.needed: list[str] = []
         self.values: dict[str, JsonObject] = {}
         self.keys: list[str] = []
+        self.answer: JsonObject = {"content": [{"type": "text", "text": "ok"}], "isError": False}
 
     def tools(self) -> Sequence[str]:
         return ["get", "put", "drop"]
@@ -66,7 +67,7 @@ class CountingTarget:
             self.values.setdefault(arguments.get("id", ""), {}).update(arguments)
         if self.hang_s:
             await asyncio.sleep(self.hang_s)
-        return {"content": [{"type": "text", "text": "ok"}], "isError": False}
+        return self.answer
 
     def store(self, result: Any) -> Any:
         return result
