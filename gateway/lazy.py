@@ -17,7 +17,7 @@ from core.errors import JsonObject, MeahError
 from core.text import one_line
 
 from . import methods, sessions
-from .catalogue_index import Catalogue, search_servers
+from .catalogue_index import Catalogue, Found, search_servers
 from .launch import Launch
 from .models import Exposure, PinState, Server, Tool
 from .search import Hit
@@ -38,9 +38,16 @@ class Discovery:
         if wanted["refresh"]:
             await _refresh(await in_db(_launch_to_refresh, wanted.get("server", "")))
         query, server = wanted.get("query", "").strip(), wanted.get("server", "")
-        hits = await self._catalogue.search(query, server=server) if query and _asks(wanted, "tool") else []
+        found = Found()
+        if query and _asks(wanted, "tool"):
+            found = await self._catalogue.search(query, server=server)
         here = sessions.open_here()
-        return await in_db(_answer, wanted, query, hits, here, principal)
+        answer = await in_db(_answer, wanted, query, found.hits, here, principal)
+        if query:
+            answer["search"] = found.mode
+        if found.note:
+            answer["searchNote"] = found.note
+        return answer
 
 
 def _asks(wanted: JsonObject, kind: str) -> bool:

@@ -361,3 +361,13 @@ class MethodStep(models.Model):
 
     def __str__(self) -> str:
         return f"{self.run} {self.step}"
+
+
+class ToolVector(models.Model):
+    """The meaning of a text, as Voyage sees it: kept here, so that each text is sent once."""
+
+    digest = models.CharField(max_length=64, unique=True, help_text="Of the model and the text.")
+    vector = models.BinaryField(help_text="32-bit floats of a vector of length one.")
+
+    def __str__(self) -> str:
+        return self.digest

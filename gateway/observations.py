@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils import timezone
 
-from approvals import services as approvals
+from approvals import endings
 from approvals.models import Approval, ApprovalState
 from approvals.processes import ring_after_commit
 from audit.services import NewEntry, record_many
@@ -145,7 +145,7 @@ def void_held_calls(server: str, tools: Iterable[str]) -> None:
         state__in=[ApprovalState.PENDING, ApprovalState.APPROVED], call__server=server, call__tool__in=list(tools)
     )
     for approval in waiting.select_related("call"):
-        approvals.void(approval, f"the tool {server}/{approval.call.tool} is not what was accepted any more")
+        endings.void(approval, f"the tool {server}/{approval.call.tool} is not what was accepted any more")
 
 
 def report(what: Report) -> None:

@@ -128,7 +128,10 @@ class Wire:
             return NotSentError("E_UNAVAILABLE", f"The server {self._server} has ended the session.", reason="session")
         if isinstance(error.error.data, Unreadable):
             return _unreadable(self._server, error.error.data.reason)
-        if error.code == mcp_types.CONNECTION_CLOSED and (self.over or self.dispatcher._closed):
+        if error.code == mcp_types.CONNECTION_CLOSED and (
+            self.over or self.dispatcher._closed or number not in self.marked.sent
+        ):
+            # What was never handed over can not have been answered, whether or not the end was noticed yet.
             return self._closed(number)
         if self.remote and error.message.startswith(_MADE_UP):
             return _unreadable(self._server, "unusable")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from functools import partial
 
+from meah_site.doctor import search
 from meah_site.doctor.findings import Check, Finding, Group, examined, info, ok, warning
 from meah_site.doctor.processes import this_user
 from workers.routing import Config, TerminalConfig
@@ -15,7 +16,7 @@ from workers.terminal import probes, sandbox
 def examine(config: Config | None) -> Group:
     """`config` is None where it can not be known."""
     checks: list[tuple[str, Check]] = [] if config is None else [("commands", partial(commands, config.terminal))]
-    return examined("Limits", *checks, ("boundary", boundary))
+    return examined("Limits", *checks, ("search", search.examine), ("boundary", boundary))
 
 
 def commands(terminal: TerminalConfig) -> Iterator[Finding]:

@@ -70,6 +70,7 @@ async def stressed(home: Any, names: list[str], directory: Path, at_once: int, c
     assert all(sent[number] == 1 for number, answer in answers.items() if answer == "done")
     assert all(sent[number] == 0 for number, answer in answers.items() if answer == "not sent")
     assert outcome["done"] > calls // 2 and pids, (outcome, reasons, pids)
+    assert not any("downstream_error" in reason for reason in reasons), "an end is no word of the server's"
     states = await in_db(lambda: Counter(Call.objects.values_list("state", flat=True)))
     assert states["sending"] == states["held"] == 0 and sum(states.values()) == calls
     assert states["done"] == outcome["done"]
