@@ -24,7 +24,7 @@ from core.errors import JsonObject, MeahError
 from core.logs import event
 from core.secrets import read_secret
 
-from . import governor, holds, outcomes, services, verification
+from . import endings, governor, holds, outcomes, services, verification
 from .decision import Decision, outcome_entry, request_of, sent_entry
 from .models import Approval, ApprovalState, Call, CallState, EffectClass, VerificationState
 from .policy import ALLOW, DENY
@@ -43,16 +43,13 @@ class Executor:
     def __init__(self, owner: str) -> None:
         self.owner = owner
         self._tasks: set[asyncio.Task[None]] = set()
-        self._halted = False
 
     async def look(self) -> None:
         """Obey a halt; claim what is approved and can run here, and run each in a task of its own."""
-        if await in_db(services.is_halted):
-            if not self._halted:
-                self._halted = True
-                governor.cancel_running("halted")
+        if await in_db(services.enforce_halt):
+            # At every look: a call that was decided on just before the halt may have begun after the last one.
+            governor.cancel_running("everything is halted")
             return
-        self._halted = False
         for call_id in await in_db(claim, self.owner):
             task = asyncio.create_task(self._run(call_id), name=f"call-{call_id}")
             self._tasks.add(task)
@@ -60,7 +57,7 @@ class Executor:
 
     async def stop(self) -> None:
         """Cancel what runs; each call is settled before this returns."""
-        governor.cancel_running("stopped")
+        governor.cancel_running("MEAH is stopping")
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=3.0)
 
@@ -120,6 +117,9 @@ def start(call_id: int, owner: str) -> Decision | None:
     """Judge again and write the send marker, in one transaction. None when it may not run (any more)."""
     call = Call.objects.get(pk=call_id)
     approval = Approval.objects.select_related("call").filter(call=call).first()
+    if approval is not None and endings.has_run_out(approval.execute_by):
+        endings.expire(approval)
+        return None
     try:
         decision = governor.judged(replace(request_of(call), owner=owner))
     except MeahError as error:
@@ -170,12 +170,9 @@ def _changed(call: Call, approval: Approval | None, decision: Decision) -> str:
 
 def _stop(call: Call, approval: Approval | None, why: str) -> None:
     if approval is not None:
-        services.void(approval, why)
-        return
-    with transaction.atomic():
-        if Call.objects.filter(pk=call.pk, state=CallState.HELD).update(state=CallState.CANCELLED, finished_at=Now()):
-            ring_after_commit()
-            record_many([NewEntry("call.cancelled", "system", call.public_id, {"why": why})])
+        endings.void(approval, why)
+    else:
+        endings.cancel_unsent(call, why)
 
 
 # -- recovering -----------------------------------------------------------------------------------------------------

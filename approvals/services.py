@@ -1,4 +1,4 @@
-"""Decisions of persons, and of the clock. Each is one transaction: states, entry, bell, webhooks."""
+"""Decisions of persons. Each is one transaction: states, entry, bell, webhooks."""
 
 from __future__ import annotations
 
@@ -18,20 +18,27 @@ from audit.services import NewEntry, record, record_many
 from core.errors import JsonObject, MeahError
 
 from . import webhooks
+from .endings import MAX_NOTE_CHARS, UNDECIDED_OR_UNSTARTED, cancel_held, cancel_unsent, expire_due, has_run_out, void
 from .holds import binding_of, load_settings
 from .models import Approval, ApprovalState, Call, CallState, Decision, Halt
-from .outcomes import status_of
+from .outcomes import status_of, storable_error
 from .processes import living, ring_after_commit
 from .targets import target_of
 
 User = Any
-MAX_NOTE_CHARS = 2000
 DECIDE = "approvals.decide_approval"
+_HAS_DECIDED: Final = "{} has decided already; another person is needed."
 
 
 def get(public_id: str) -> Approval:
     """Raises MeahError E_NOT_FOUND."""
-    approval = Approval.objects.select_related("call").filter(public_id=public_id).first()
+    found = Approval.objects.select_related("call").filter(public_id=public_id)
+    try:
+        approval = found.first()
+    except ValueError:
+        # One of its deadlines can not be read.
+        expire_due()
+        approval = found.first()
     if approval is None:
         raise MeahError("E_NOT_FOUND", f"There is no request {public_id}.", hint="list_pending shows the open ones.")
     return approval
@@ -75,7 +82,7 @@ def _why_not(approval: Approval, user: User, votes: Sequence[Decision], *, is_al
     if _asked(approval, user) and not is_alone:
         return "Who asked can not decide: somebody else has to."
     if any(vote.user_id == user.pk for vote in votes):
-        return f"{user.get_username()} has decided already; another person is needed."
+        return _HAS_DECIDED.format(user.get_username())
     waiting = _unmet(approval.demands, votes)
     if not any(_counts(user, demand) for demand in waiting):
         groups = ", ".join(sorted({demand["group"] for demand in waiting}))
@@ -151,7 +158,7 @@ def reject(approval: Approval, *, user: User, note: str, door: str, digest: str 
         _lock_pending(approval)
         _vote(approval, user, Decision.Vote.REJECT, note, door)
         _decide(approval, ApprovalState.REJECTED, note=note)
-        _cancel_call(approval)
+        cancel_held(approval)
         webhooks.tell(approval, "approval.rejected")
         record_many([_decided(approval, user, "reject", note, door, complete=True)])
     return get(approval.public_id)
@@ -162,7 +169,7 @@ def _check_decision(approval: Approval, user: User, note: str, digest: str) -> N
         raise MeahError("E_INVALID_REQUEST", f"The note has {len(note)} characters; {MAX_NOTE_CHARS} are kept.")
     if digest and digest != approval.digest:
         raise MeahError("E_INVALID_REQUEST", "What was shown is not what is stored: look again.", reason="digest")
-    if approval.state == ApprovalState.PENDING and approval.expires_at <= timezone.now():
+    if approval.state == ApprovalState.PENDING and has_run_out(approval.expires_at):
         expire_due()
         approval.refresh_from_db()
     if approval.state != ApprovalState.PENDING:
@@ -175,7 +182,11 @@ def _check_decision(approval: Approval, user: User, note: str, digest: str) -> N
             reason="digest",
         )
     if why := may_decide(approval, user):
-        raise MeahError("E_DENIED", why, hint="Ask another approver.", reason="may_not_decide")
+        raise _may_not_decide(why)
+
+
+def _may_not_decide(why: str) -> MeahError:
+    return MeahError("E_DENIED", why, hint="Ask another approver.", reason="may_not_decide")
 
 
 def is_as_asked(approval: Approval) -> bool:
@@ -210,7 +221,10 @@ def _lock_pending(approval: Approval) -> None:
 
 
 def _vote(approval: Approval, user: User, vote: Decision.Vote, note: str, door: str) -> None:
-    Decision.objects.create(approval=approval, user=user, vote=vote, note=note, door=door)
+    """One each: of a person's two clicks at once the second gets here after the first."""
+    values = {"vote": vote, "note": note, "door": door}
+    if not Decision.objects.get_or_create(approval=approval, user=user, defaults=values)[1]:
+        raise _may_not_decide(_HAS_DECIDED.format(user.get_username()))
 
 
 def _decide(approval: Approval, state: ApprovalState, *, execute_by: Any = None, note: str = "") -> None:
@@ -221,11 +235,6 @@ def _decide(approval: Approval, state: ApprovalState, *, execute_by: Any = None,
         raise already_decided(get(approval.public_id))
     approval.state = state
     ring_after_commit()
-
-
-def _cancel_call(approval: Approval) -> bool:
-    held = Call.objects.filter(pk=approval.call_id, state=CallState.HELD)
-    return bool(held.update(state=CallState.CANCELLED, finished_at=Now()))
 
 
 def _decided(approval: Approval, user: User, vote: str, note: str, door: str, *, complete: bool) -> NewEntry:
@@ -253,44 +262,6 @@ def missing_to_run(call: Call) -> list[str]:
     return min((sorted(names) for names in lacking), key=len)
 
 
-# -- the clock ------------------------------------------------------------------------------------------------------
-
-
-def expire_due() -> int:
-    """End what ran out of time: undecided past `expiresAt`, approved but not started past `executeBy`."""
-    now = timezone.now()
-    undecided = Approval.objects.filter(state=ApprovalState.PENDING).filter(
-        Q(expires_at__lte=now) | Q(expires_at__isnull=True)
-    )
-    unstarted = Approval.objects.filter(
-        Q(execute_by__lte=now) | Q(execute_by__isnull=True),
-        Q(call__lease_until__lte=now) | Q(call__lease_until__isnull=True),
-        state=ApprovalState.APPROVED,
-        call__state=CallState.HELD,
-    )
-    ended = [_end(approval, ApprovalState.EXPIRED, "nobody decided in time") for approval in undecided]
-    ended += [_end(approval, ApprovalState.EXPIRED, "it was not started in time") for approval in unstarted]
-    return sum(ended)
-
-
-def void(approval: Approval, why: str) -> bool:
-    """End a request that may no longer run. False when it had ended, or is being sent."""
-    return _end(approval, ApprovalState.VOID, why)
-
-
-def _end(approval: Approval, state: ApprovalState, why: str) -> bool:
-    with transaction.atomic():
-        # The call first: whoever takes it out of `held`, this or an executor, has the say.
-        if not _cancel_call(approval):
-            return False
-        Approval.objects.filter(pk=approval.pk).update(state=state, outcome_note=why[:MAX_NOTE_CHARS])
-        webhooks.tell(approval, f"approval.{state}")
-        ring_after_commit()
-        data = {"call": approval.call.public_id, "why": why}
-        record(f"approval.{state}", principal="system", subject=approval.public_id, data=data)
-    return True
-
-
 # -- the halt -------------------------------------------------------------------------------------------------------
 
 
@@ -308,10 +279,22 @@ def halt(*, principal: str, reason: str) -> int:
         Halt.objects.update_or_create(pk=1, defaults=values)
         ring_after_commit()
         record("halt.engaged", principal=principal, data={"reason": reason})
-    open_requests = Approval.objects.filter(
-        state__in=[ApprovalState.PENDING, ApprovalState.APPROVED], call__state=CallState.HELD
-    ).select_related("call")
-    return sum(void(approval, f"halted by {principal}") for approval in open_requests)
+    return _end_open(f"halted by {principal}")
+
+
+def enforce_halt() -> bool:
+    """Whether everything is halted; then what was opened in the very moment of the halt is ended too."""
+    engaged = Halt.objects.filter(pk=1, engaged=True).first()
+    if engaged is None:
+        return False
+    _end_open(f"halted by {engaged.changed_by}")
+    return True
+
+
+def _end_open(why: str) -> int:
+    requests = Approval.objects.filter(UNDECIDED_OR_UNSTARTED).select_related("call")
+    unsent = Call.objects.filter(state=CallState.HELD, needs_approval=False)
+    return sum(void(approval, why) for approval in requests) + sum(cancel_unsent(call, why) for call in unsent)
 
 
 def resume(*, principal: str) -> None:
@@ -333,9 +316,9 @@ def resolve_unknown(call: Call, *, happened: bool, user: User, note: str) -> Cal
         raise MeahError("E_DENIED", f"{user.get_username()} lacks the permission approvals.resolve_call.")
     if not note.strip():
         raise MeahError("E_INVALID_REQUEST", "A note is required.", hint="Say how you know.")
-    state = CallState.DONE if happened else CallState.FAILED
+    values = {"state": CallState.DONE, "error": None} if happened else _did_not_happen(user, note)
     with transaction.atomic():
-        changed = Call.objects.filter(pk=call.pk, state=CallState.UNKNOWN).update(state=state)
+        changed = Call.objects.filter(pk=call.pk, state=CallState.UNKNOWN).update(**values)
         if not changed:
             raise MeahError("E_INVALID_REQUEST", "The call is not unknown (any more).")
         ring_after_commit()
@@ -343,6 +326,17 @@ def resolve_unknown(call: Call, *, happened: bool, user: User, note: str) -> Cal
         record("call.resolved", principal=f"user:{user.get_username()}", subject=call.public_id, data=data)
     call.refresh_from_db()
     return call
+
+
+def _did_not_happen(user: User, note: str) -> JsonObject:
+    error = MeahError(
+        "E_UNAVAILABLE",
+        f"{user.get_username()} found that the call did not happen: {note.strip()[:MAX_NOTE_CHARS]}",
+        hint="It may be made again, as a new call.",
+        reason="did_not_happen",
+        retryable=False,
+    )
+    return {"state": CallState.FAILED, "error": storable_error(error)}
 
 
 # -- purge ----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Final
 
 from django.conf import settings
 
-from approvals import executor, processes, webhooks
+from approvals import endings, executor, processes, webhooks
 from approvals import services as approval_services
 from approvals.changes import changes
 from approvals.holds import load_settings
@@ -178,7 +178,7 @@ def _settle_dead() -> list[int]:
     services.settle_orphans()
     unknown = executor.settle_orphans()
     processes.forget_dead()
-    approval_services.expire_due()
+    endings.expire_due()
     if approval_services.is_halted():
         services.cancel_all("everything is halted")
     return unknown

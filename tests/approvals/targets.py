@@ -32,6 +32,10 @@ class CountingTarget:
         self.needed: list[str] = []
         self.values: dict[str, JsonObject] = {}
         self.keys: list[str] = []
+        self.read_hang_s = 0.0
+        self.clean_up_s = 0.0
+        self.cleaned_up = 0
+        self.began = False
         self.answer: JsonObject = {"content": [{"type": "text", "text": "ok"}], "isError": False}
 
     def tools(self) -> Sequence[str]:
@@ -56,8 +60,10 @@ class CountingTarget:
 
     async def run(self, request: CallRequest, checked: Checked, context: CallContext) -> Any:
         arguments = checked.arguments
+        self.began = True
         if request.tool == "get":
             self.reads += 1
+            await asyncio.sleep(self.read_hang_s or self.hang_s)
             return {"structuredContent": self.values.get(arguments["id"], {}), "content": [], "isError": False}
         self.keys.append(context.idempotency_key)
         if self.fail is not None:
@@ -65,8 +71,12 @@ class CountingTarget:
         if not self.drop_writes:
             self.effects.append((request.tool, arguments))
             self.values.setdefault(arguments.get("id", ""), {}).update(arguments)
-        if self.hang_s:
+        try:
             await asyncio.sleep(self.hang_s)
+        except asyncio.CancelledError:
+            await asyncio.sleep(self.clean_up_s)
+            self.cleaned_up += 1
+            raise
         return self.answer
 
     def store(self, result: Any) -> Any:

@@ -11,7 +11,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, Permission
 from django.utils import timezone
 
-from approvals import executor, governor, services, targets
+from approvals import endings, executor, governor, services, targets
 from approvals.models import (
     Approval,
     ApprovalSettings,
@@ -341,7 +341,7 @@ def test_what_is_not_started_in_time_expires(home: Home, box: CountingTarget, ru
     approval = approved(run, alice, request())
     Approval.objects.update(execute_by=timezone.now() - timedelta(seconds=1))
     execute_approved(run)
-    services.expire_due()
+    endings.expire_due()
     assert box.effects == []
     assert status_of(services.get(approval.public_id)) == "expired"
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from approvals import services
+from approvals import endings, services
 from approvals.approver import approving_user
 from approvals.holds import load_settings
 from approvals.models import Approval, ApprovalState
@@ -36,7 +36,7 @@ class Command(BaseCommand):
         purge.add_argument("--yes", action="store_true", help="do it; without, only say what it would be")
 
     def handle(self, *args: Any, action: str, **options: Any) -> None:
-        services.expire_due()
+        endings.expire_due()
         try:
             if action == "pending":
                 self._pending()
