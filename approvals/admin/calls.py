@@ -13,7 +13,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from approvals import services
+from approvals import endings, services
 from approvals.admin.request_page import call_context, outcome_context
 from approvals.display import badge, duration, moment
 from approvals.models import Approval, Call, CallState
@@ -131,7 +131,7 @@ class CallAdmin(ReadOnlyAdmin):
             "opts": self.opts,
             "asker": asker_of(call.principal),
             "note": request.POST.get("note", ""),
-            "note_chars": services.MAX_NOTE_CHARS,
+            "note_chars": endings.MAX_NOTE_CHARS,
             **outcome_context(call),
         }
         return render(request, "admin/approvals/call/resolve.html", context)
@@ -141,7 +141,7 @@ class CallAdmin(ReadOnlyAdmin):
         if happened is None:
             messages.error(request, "Say whether it happened.")
             return False
-        note = request.POST.get("note", "")[: services.MAX_NOTE_CHARS]
+        note = request.POST.get("note", "")[: endings.MAX_NOTE_CHARS]
         try:
             services.resolve_unknown(call, happened=happened, user=request.user, note=note)
         except MeahError as error:

@@ -16,7 +16,7 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from approvals import services
+from approvals import endings, services
 from approvals.admin.request_page import call_context, request_context
 from approvals.display import ago, badge, until
 from approvals.models import Approval, ApprovalState, CallState
@@ -29,7 +29,7 @@ from core.text import visible
 DOOR = "admin"
 EVERY = "all"
 MAX_SELECTED = 200
-NOTE_CHARS = services.MAX_NOTE_CHARS
+NOTE_CHARS = endings.MAX_NOTE_CHARS
 # Posted where the page's digest is missing: it equals no digest, so nothing can be decided unseen.
 NO_DIGEST = "none"
 

@@ -18,7 +18,7 @@ SCHEMA: JsonObject = {
 
 
 class CountingTarget:
-    """`get` reads, `put` writes, `drop` destroys. `fail` is raised, `hang_s` slept, before or after the effect."""
+    """`get` reads, `put` writes, `drop` destroys. `fail` is raised before the effect, `fail_late` after `hang_s`."""
 
     server = "box"
 
@@ -27,6 +27,7 @@ class CountingTarget:
         self.reads = 0
         self.pin = "pin-1"
         self.fail: Exception | None = None
+        self.fail_late: Exception | None = None
         self.hang_s = 0.0
         self.drop_writes = False
         self.needed: list[str] = []
@@ -77,6 +78,8 @@ class CountingTarget:
             await asyncio.sleep(self.clean_up_s)
             self.cleaned_up += 1
             raise
+        if self.fail_late is not None:
+            raise self.fail_late
         return self.answer
 
     def store(self, result: Any) -> Any:
