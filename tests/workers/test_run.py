@@ -25,6 +25,7 @@ from workers import services
 from workers.models import Provider, ProviderModel, Worker, WorkerSettings
 from workers.providers.base import Completion, ProviderFailure
 from workers.run import WorkerRun
+from workers.terminal import probes, sandbox
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -433,3 +434,56 @@ def finished_entry(worker: Worker) -> dict[str, Any]:
     entry = Entry.objects.get(kind="worker.finished", subject=worker.public_id)
     told: dict[str, Any] = json.loads(bytes(entry.payload))["data"]
     return told
+
+
+# -- commands -------------------------------------------------------------------------------------------------------
+
+
+def commands_allowed(monkeypatch: pytest.MonkeyPatch, why: str, *, without: bool) -> None:
+    """`why`: what the self-test finds."""
+
+    async def found() -> tuple[str, bool]:
+        return why, True
+
+    monkeypatch.setattr(probes, "tested", found)
+    monkeypatch.setattr(sandbox, "missing", lambda: why)
+    monkeypatch.setenv(sandbox.UNSANDBOXED, "true" if without else "")
+    settings(terminal_enabled=True, terminal_allowlist=["/bin/ls", "/usr/bin/env"])
+
+
+def kinds_of(worker: Worker) -> list[str]:
+    return list(Entry.objects.filter(subject=worker.public_id).order_by("seq").values_list("kind", flat=True))
+
+
+def test_without_a_sandbox_nothing_is_started(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands_allowed(monkeypatch, "the sandbox lets through: UDP", without=False)
+    worker = done(run, running(permission_profile="workspace-exec", commands=[["/bin/ls"]]))
+    assert worker.state == "failed" and worker.error["code"] == "E_SANDBOX_UNAVAILABLE"
+    assert "UDP" in worker.error["message"] and worker.command_results == []
+    assert "worker.commands_started" not in kinds_of(worker)
+    tested = json.loads(bytes(Entry.objects.get(kind="sandbox.tested").payload))["data"]
+    assert tested == {"holds": False, "why": "the sandbox lets through: UDP", "unsandboxedAllowed": False}
+
+
+def test_where_the_operator_says_so_commands_run_without_and_everything_says_so(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands_allowed(monkeypatch, "bubblewrap (bwrap) is not installed", without=True)
+    monkeypatch.setenv("A_KEY_OF_MEAH", VALUE)
+    worker = done(run, running(permission_profile="workspace-exec", commands=[["/usr/bin/env"]]))
+    assert worker.state == "succeeded"
+    assert [ran["sandboxed"] for ran in worker.command_results] == [False]
+    entries = [
+        json.loads(bytes(entry.payload))["data"]
+        for entry in Entry.objects.filter(kind__in=["sandbox.tested", "worker.commands_started"]).order_by("seq")
+    ]
+    assert [entry.get("unsandboxedAllowed") for entry in entries] == [True, None]
+    assert entries[1] == {"commands": ["/usr/bin/env"], "sandboxed": False}
+
+
+def test_what_is_no_longer_allowed_when_it_runs_is_not_run(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands_allowed(monkeypatch, "", without=False)
+    settings(terminal_allowlist=["/usr/bin/env"])
+    worker = done(run, running(permission_profile="workspace-exec", commands=[["/bin/ls"]]))
+    assert worker.state == "failed" and worker.error["code"] == "E_PERMISSION"
+    assert "worker.commands_started" not in kinds_of(worker)

@@ -19,6 +19,7 @@ from django.db import Error as DatabaseError
 from django.db import connection
 
 from core.errors import MeahError
+from core.hiding import hide_process
 from core.logs import event
 from core.redaction import redact
 from core.text import one_line
@@ -90,12 +91,14 @@ class Command(BaseCommand):
             self.stdout.write("\n".join(f"{tool['name']}  {_told(tool)}" for tool in tools))
 
     def _serve_http(self, chosen: http_options.HttpOptions) -> None:
+        hide_process()
         from meah_site.serve_http import serve_http
 
         _prepare_database()
         serve_http(chosen)
 
     def _serve(self, parent: int, role: str, *, allow_writes: bool) -> None:
+        hide_process()
         from meah_site import lazy_sdk
 
         lazy_sdk.install()

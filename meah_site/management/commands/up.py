@@ -16,6 +16,7 @@ from django.core.management.base import BaseCommand
 from django.db import Error as DatabaseError
 
 from core.errors import MeahError
+from core.hiding import hide_process
 from core.logs import event
 from meah_site.login_link import make_link
 from meah_site.schema import migration_turn, refuse_newer
@@ -53,6 +54,7 @@ class Command(BaseCommand):
         self.stdout.write("MEAH has stopped.")
 
     def _serve(self, port: int, companion_of: int | None) -> None:
+        hide_process()
         wanted = (lambda: True) if companion_of is None else (lambda: os.getppid() == companion_of)
         listener = bound_or_stand_by(port, on_standby=lambda: self._tell_standby(port, companion_of), wanted=wanted)
         if listener is None:
