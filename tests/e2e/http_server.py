@@ -24,8 +24,10 @@ HEADERS = {"content-type": "application/json", "accept": "application/json, text
 class HttpServer:
     """One child. Use in a `with`; `home` may be shared with the ORM of the test."""
 
-    def __init__(self, home: Home, *options: str, environ: Mapping[str, str] | None = None) -> None:
-        self.port = free_port()
+    def __init__(
+        self, home: Home, *options: str, environ: Mapping[str, str] | None = None, port: int | None = None
+    ) -> None:
+        self.port = port or free_port()
         self.base_url = f"http://127.0.0.1:{self.port}"
         self.url = f"{self.base_url}/mcp"
         self.log: list[dict[str, Any]] = []
