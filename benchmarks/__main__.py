@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from benchmarks import audit_append, audit_verify, delegation, gate, memory, startup, tokens
+from benchmarks import audit_append, audit_verify, delegation, gate, lazy_surface, memory, startup, tokens
 from benchmarks.machine import described
 from benchmarks.measure import Outcome, report
 from benchmarks.scratch import compile_bytecode, scratch_home
@@ -19,6 +19,8 @@ BENCHMARKS: Final[dict[str, Callable[[Path], Outcome]]] = {
     "startup": startup.measure,
     "memory": memory.measure,
     "tokens": tokens.measure,
+    "lazy-tokens": lazy_surface.measure_tokens,
+    "lazy-search": lazy_surface.measure_search,
     "delegation": delegation.measure,
     "audit-append": audit_append.measure,
     "audit-verify": audit_verify.measure,

@@ -7,6 +7,7 @@ from typing import Any, Final
 from approvals import schemas
 from core.canonical import StrictDecodeError, strict_loads
 from core.errors import JsonObject, MeahError
+from core.text import one_line
 
 MAX_TIMEOUT_MS: Final = 600_000
 DEFAULT_LIMIT: Final = 10
@@ -57,6 +58,14 @@ def parse(schema: JsonObject, arguments: JsonObject) -> JsonObject:
     Raises MeahError E_INVALID_REQUEST naming what is wrong.
     """
     given = {name: value for name, value in arguments.items() if value is not None or name not in schema["properties"]}
+    # PostgreSQL can not even be asked for a text with it.
+    if nul := [name for name, value in given.items() if isinstance(value, str) and "\0" in value]:
+        raise MeahError(
+            "E_INVALID_REQUEST",
+            f"Invalid arguments: {one_line(nul[0], 100)}: holds the character NUL (U+0000).",
+            hint="Send text without NUL.",
+            reason="arguments",
+        )
     return schemas.parse(schema, given)
 
 

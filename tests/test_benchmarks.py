@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import audit_append, audit_verify, delegation, memory, startup, tokens
+from benchmarks import audit_append, audit_verify, delegation, lazy_surface, memory, startup, tokens
 from benchmarks.__main__ import BENCHMARKS, RESULTS
 from benchmarks.machine import described
 from benchmarks.measure import Aim, Measure, Skipped, report
@@ -29,6 +29,12 @@ def test_startup_measures_both_servers_in_turns(home: Home) -> None:
     assert found.value > 0
     assert found.ratio is not None
     assert {tool["name"] for tool in json.loads((home.path / "tools.json").read_text())} >= {"meah_delegate_task"}
+
+
+@on_files
+def test_the_search_of_the_lazy_surface_is_measured(home: Home) -> None:
+    found = lazy_surface.measure_search(home.path, tools=200, queries=5)
+    assert isinstance(found, Measure) and found.value > 0
 
 
 @on_files
