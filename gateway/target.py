@@ -18,6 +18,7 @@ from approvals.policy import Verdict
 from approvals.targets import Applied, CallContext, CallRequest, Checked, ToolFacts
 from core.canonical import canonical_text
 from core.errors import JsonObject, MeahError
+from core.redaction import without_values
 from core.text import one_line
 
 from .failures import AmbiguousError, NotSentError
@@ -128,7 +129,7 @@ class GatewayTarget:
                 result = await _or_end(sending, pool, connection, limit)
             else:
                 result = await sending
-        _refuse_questions(result, prepared, context)
+        _refuse_what_is_none(result, prepared, context)
         return without_secrets(result)
 
     def store(self, result: Any) -> Any:
@@ -298,15 +299,26 @@ async def _or_end(sending: Coroutine[Any, Any, JsonObject], pool: Pool, connecti
         raise
 
 
-def _refuse_questions(result: JsonObject, prepared: Prepared, context: CallContext) -> None:
-    """A server that wants to know more has done nothing yet; without a client to ask, the call has failed."""
-    if result.get("resultType") == "input_required" and not context.takes_questions:
+def _refuse_what_is_none(result: JsonObject, prepared: Prepared, context: CallContext) -> None:
+    """A result is passed on, and so is a question where somebody can be asked."""
+    kind = result.get("resultType", "complete")
+    if kind == "input_required" and not context.takes_questions:
+        # The server has done nothing yet.
         raise MeahError(
             "E_INVALID_REQUEST",
             f"{prepared.launch.server}/{prepared.tool} asks for more input, and nobody is there who could be asked: "
             "the call runs by itself after its approval, or its client speaks an older MCP.",
             hint="Give what it asks for as arguments of a new call.",
             reason="input_required",
+        )
+    if isinstance(kind, str) and kind not in ("complete", "input_required"):
+        raise AmbiguousError(
+            "E_NETWORK",
+            f"{prepared.launch.server}/{prepared.tool} answered with a {one_line(kind, 50)!r} in place of a result: "
+            "that belongs to an extension of MCP, and MEAH declares none to servers.",
+            hint="A write may go on there: read back what it should change before repeating it.",
+            retryable=False,
+            reason="answer_no_result",
         )
 
 
@@ -325,6 +337,6 @@ def _progress(context: CallContext) -> ProgressFnT | None:
         return None
 
     async def told(progress: float, total: float | None, message: str | None) -> None:
-        await tell(progress, total, message)
+        await tell(progress, total, without_values(message) if message else message)
 
     return told

@@ -23,6 +23,7 @@ from core.logs import event
 from core.redaction import redact_value
 from core.text import one_line, visible
 from meah_site import proxied
+from meah_site.fitting import fitted
 from meah_site.http.side import side_of
 from meah_site.listing_watch import ListingWatch
 from meah_site.version import version
@@ -197,7 +198,7 @@ class MeahServer:
                 return await self._call_proxied(context, params, caller)
             answered = await tool.handler(params.arguments or {}, caller)
             if isinstance(answered, AsItWas):
-                return _as_it_was(answered.result, context)
+                return fitted(answered.result, context.protocol_version)
             return _answer({"ok": True, "data": answered})
         except MeahError as error:
             return _answer({"ok": False, "error": redact_value(error.as_dict())})
@@ -217,14 +218,7 @@ class MeahServer:
         result = await proxied.call(
             tool, params.arguments or {}, caller, CallContext(progress=caller.pass_progress, takes_questions=modern)
         )
-        return _as_it_was(result, context)
-
-
-def _as_it_was(result: JsonObject, context: Any) -> JsonObject:
-    """A downstream result, for the client's era."""
-    if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-        result = proxied.for_handshake_era(result)
-    return {"resultType": "complete"} | result
+        return fitted(result, context.protocol_version)
 
 
 def _answer(envelope: JsonObject) -> Any:

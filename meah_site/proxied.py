@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
 
 from approvals.decision import Outcome
 from approvals.governor import submit
@@ -16,8 +15,6 @@ from core.errors import JsonObject, MeahError
 from core.redaction import redact_value
 from gateway import catalog
 from gateway.catalog import DirectTool, direct_tools
-
-HANDSHAKE_CONTENT = frozenset({"text", "image", "audio", "resource", "resource_link"})
 
 
 @dataclass(frozen=True)
@@ -102,18 +99,3 @@ def own_answer(envelope: JsonObject, promised: bool, *, is_error: bool) -> JsonO
     text = {"type": "text", "text": json.dumps(envelope, ensure_ascii=False)}
     answer: JsonObject = {"content": [text], "isError": is_error}
     return answer if promised else answer | {"structuredContent": envelope}
-
-
-def for_handshake_era(result: JsonObject) -> JsonObject:
-    """For a 2025 client: content that its protocol does not know becomes text, so that nothing is lost."""
-    content = [
-        block if block.get("type") in HANDSHAKE_CONTENT else _as_text(block) for block in result.get("content", [])
-    ]
-    out = result | {"content": content}
-    if "structuredContent" in out and not isinstance(out["structuredContent"], dict):
-        out["content"] = [*content, _as_text(out.pop("structuredContent"))]
-    return out
-
-
-def _as_text(value: Any) -> JsonObject:
-    return {"type": "text", "text": json.dumps(value, ensure_ascii=False)}
