@@ -6,6 +6,7 @@ about an hour. Links lead to the page that decides; nothing in a message can.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -80,7 +81,8 @@ def _facts(approval: Approval, what: str) -> JsonObject:
 def claim_due(limit: int = 20) -> list[Delivery]:
     """Take what is due, so that no other process sends it at the same time."""
     now = timezone.now()
-    due = Delivery.objects.filter(state=Delivery.State.WAITING, next_try_at__lte=now).order_by("next_try_at")
+    waiting = Delivery.objects.filter(state=Delivery.State.WAITING, webhook__enabled=True)
+    due = waiting.filter(next_try_at__lte=now).order_by("next_try_at")
     claimed = []
     for delivery in due.select_related("webhook")[:limit]:
         with transaction.atomic():
@@ -95,23 +97,34 @@ def claim_due(limit: int = 20) -> list[Delivery]:
 
 
 async def send(deliveries: Sequence[Delivery]) -> list[tuple[Delivery, str]]:
-    """Send each once; pairs with an empty text where it arrived, else why it did not. Redirects are not followed."""
+    """Send each once; pairs with an empty text where it arrived, else why it did not. Redirects are not followed.
+
+    All at once, each within `TIMEOUT_S`: a receiver that is slow holds up no other, and no claim runs out meanwhile.
+    """
     import httpx
 
-    async with httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as client:
-        return [(delivery, await _send_one(client, delivery)) for delivery in deliveries]
+    # Each on a connection of its own: two names at one address must not share one whose certificate names the other.
+    limits = httpx.Limits(max_keepalive_connections=0)
+    async with httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False, limits=limits) as client:
+        errors = await asyncio.gather(*(_send_one(client, delivery) for delivery in deliveries))
+    return list(zip(deliveries, errors, strict=True))
 
 
 async def _send_one(client: httpx.AsyncClient, delivery: Delivery) -> str:
     import httpx
 
     try:
-        content = json.dumps(message(delivery.webhook.format, delivery.body)).encode()
-        request = client.build_request(
-            "POST", target_url(delivery.webhook), content=content, headers=_headers(delivery, content)
-        )
-        answer = await client.send(await _addressed(request, delivery.webhook))
-    except (httpx.HTTPError, httpx.InvalidURL, NotPublicError, OSError, MeahError) as error:
+        async with asyncio.timeout(TIMEOUT_S):
+            content = json.dumps(message(delivery.webhook.format, delivery.body)).encode()
+            request = client.build_request(
+                "POST", target_url(delivery.webhook), content=content, headers=_headers(delivery, content)
+            )
+            # Only the status counts: whatever else is answered is not read.
+            answer = await client.send(await _addressed(request, delivery.webhook), stream=True)
+            await answer.aclose()
+    except TimeoutError:
+        return f"the webhook gave no answer within {TIMEOUT_S:g} s"
+    except (httpx.HTTPError, httpx.InvalidURL, NotPublicError, OSError, ValueError, MeahError) as error:
         return one_line(visible(redact(str(error) or type(error).__name__)), 300)
     return "" if answer.is_success else f"the webhook answered {answer.status_code}"
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpx
 import pytest
 from django.utils import timezone
 
 from approvals import webhooks
 from approvals.models import Delivery, Webhook
+from core.addresses import NotPublicError
 from tests.approvals.requests import held, registered_box
 from tests.approvals.targets import CountingTarget
 
@@ -30,6 +35,9 @@ class Receiver(ThreadingHTTPServer):
     def __init__(self) -> None:
         self.seen: list[tuple[str, dict[str, str], bytes]] = []
         self.status = 204
+        self.slow_s = 0.0
+        self.endless = False
+        self.stopped = threading.Event()
         super().__init__(("127.0.0.1", 0), _Handler)
 
     @property
@@ -42,10 +50,15 @@ class _Handler(BaseHTTPRequestHandler):
         server: Any = self.server
         body = self.rfile.read(int(self.headers["Content-Length"]))
         server.seen.append((self.path, dict(self.headers), body))
+        if self.path == "/slow":
+            server.stopped.wait(server.slow_s)
         self.send_response(server.status)
         if server.status == 302:
             self.send_header("Location", server.url + "/elsewhere")
         self.end_headers()
+        with contextlib.suppress(OSError):
+            while server.endless and not server.stopped.is_set():
+                self.wfile.write(b"x" * 65536)
 
     def log_message(self, *_: Any) -> None: ...
 
@@ -56,6 +69,7 @@ def receiver() -> Iterator[Receiver]:
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield server
+    server.stopped.set()
     server.shutdown()
     server.server_close()
     thread.join(5)
@@ -151,3 +165,74 @@ def test_an_address_inside_is_refused_unless_the_webhook_is_marked_private(
     [error] = deliver()
     assert words in error, error
     assert receiver.seen == []
+
+
+# -- receivers that misbehave ---------------------------------------------------------------------------------------
+
+
+def test_a_slow_receiver_is_given_up_in_time_and_holds_up_no_other(
+    box: CountingTarget, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "TIMEOUT_S", 0.5)
+    receiver.slow_s = 20
+    for number in range(4):
+        hook(receiver.url.replace("/hook", "/slow"), name=f"slow {number}")
+    hook(receiver.url, name="quick")
+    held()
+    began = time.monotonic()
+    told = deliver()
+    assert time.monotonic() - began < 1.5
+    assert sorted(told) == ["", *["the webhook gave no answer within 0.5 s"] * 4]
+
+
+def test_an_answer_without_an_end_is_not_read(box: CountingTarget, receiver: Receiver) -> None:
+    hook(receiver.url)
+    held()
+    receiver.status, receiver.endless = 200, True
+    began = time.monotonic()
+    assert deliver() == [""]
+    assert time.monotonic() - began < webhooks.TIMEOUT_S
+
+
+def test_a_webhook_that_is_switched_off_is_told_nothing(box: CountingTarget, receiver: Receiver) -> None:
+    webhook = hook(receiver.url)
+    held()
+    Webhook.objects.filter(pk=webhook.pk).update(enabled=False)
+    assert deliver() == [] and receiver.seen == []
+    held(status="other")
+    assert Delivery.objects.count() == 1
+
+
+# -- names and addresses --------------------------------------------------------------------------------------------
+
+
+def resolving(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> list[str]:
+    """What the name server says; the names that it was asked."""
+    asked = []
+
+    async def found(loop: Any, host: str, port: int, **_: Any) -> list[Any]:
+        asked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
+
+    monkeypatch.setattr(asyncio.base_events.BaseEventLoop, "getaddrinfo", found)
+    return asked
+
+
+def addressed(url: str) -> httpx.Request:
+    webhook = Webhook(name="ops", url=url)
+    return asyncio.run(webhooks._addressed(httpx.Request("POST", url), webhook))
+
+
+def test_a_name_is_looked_up_once_and_its_address_is_what_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = resolving(monkeypatch, "1.1.1.1", "8.8.8.8")
+    request = addressed("https://hooks.example:8443/T0/secret?x=1")
+    assert str(request.url) == "https://1.1.1.1:8443/T0/secret?x=1" and asked == ["hooks.example"]
+    assert request.headers["Host"] == "hooks.example:8443"
+    assert request.extensions["sni_hostname"] == "hooks.example", "the certificate is checked for the name"
+
+
+@pytest.mark.parametrize("inside", ["127.0.0.1", "10.0.0.8", "169.254.169.254", "::ffff:10.0.0.8", "64:ff9b::a00:8"])
+def test_one_address_inside_among_public_ones_is_enough_to_refuse(monkeypatch: pytest.MonkeyPatch, inside: str) -> None:
+    resolving(monkeypatch, "1.1.1.1", inside)
+    with pytest.raises(NotPublicError, match="not public"):
+        addressed("https://hooks.example/")
