@@ -429,6 +429,16 @@ def test_commands_that_are_switched_on_are_warned_of_where_no_sandbox_holds(monk
     assert "WITHOUT a sandbox" in examine().one("commands")["text"]
 
 
+def test_an_allowlist_that_can_not_be_used_is_warned_of(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workers.terminal.sandbox.missing", lambda: "there is none")
+    inside = home.path / "workspaces" / "tool"
+    WorkerSettings.objects.create(
+        pk=1, terminal_enabled=True, terminal_allowlist=["/bin/ls", "/nowhere/tool", str(inside)]
+    )
+    texts = [finding["text"] for finding in examine().about("commands allowed")]
+    assert len(texts) == 2 and "/nowhere/tool is not there" in texts[0] and "within the workspaces" in texts[1]
+
+
 # -- records ---------------------------------------------------------------------------------------------------------
 
 
