@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.conftest import Home
-from tests.e2e.server import Server
+from tests.e2e.http_server import HttpServer, Session, modern
+from tests.e2e.server import LEGACY, MODERN, Server
 
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 KEY = "not-a-real-key-0123456789abcdef"
@@ -53,7 +55,36 @@ def test_a_hostile_frame_is_refused_by_its_id_and_the_server_lives(
     assert server.data("meah_list_agents", limit=1)["workers"] == []
 
 
-@pytest.mark.parametrize(
+@pytest.fixture(scope="module")
+def web(shared_home: Home) -> Iterator[HttpServer]:
+    with HttpServer(shared_home, "--no-auth") as running:
+        yield running
+
+
+ENVELOPE = '"_meta":' + json.dumps(modern("ping")[0]["params"]["_meta"])
+
+
+@pytest.mark.parametrize("era", [LEGACY, MODERN])
+@pytest.mark.parametrize(("arguments", "code", "reason"), HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_body_is_refused_before_the_sdk_sees_it(
+    web: HttpServer, arguments: str, code: int, reason: str, era: str
+) -> None:
+    body = frame("h-1", arguments)
+    headers = {}
+    if era == MODERN:
+        body = body.replace(b'"params":{', f'"params":{{{ENVELOPE},'.encode(), 1)
+        headers = {"mcp_protocol_version": MODERN, "mcp_method": "tools/call", "mcp_name": "meah_run_agent"}
+    answer = web.post(body, **headers)
+    if reason == "size":
+        assert answer.status_code == 413
+    else:
+        assert answer.status_code == 400
+        assert (answer.json()["id"], answer.json()["error"]["code"]) == ("h-1", code)
+        assert answer.json()["error"]["data"]["reason"] == reason
+    assert Session(web).data("meah_list_agents", limit=1)["workers"] == []
+
+
+LINES = pytest.mark.parametrize(
     "line",
     [
         b"\xef\xbb\xbf" + frame("bom", '{"task":"a"}'),
@@ -71,6 +102,17 @@ def test_a_hostile_frame_is_refused_by_its_id_and_the_server_lives(
     ],
     ids=lambda line: repr(line[:30]),
 )
+
+
+@LINES
+@pytest.mark.parametrize("version", [{}, {"mcp_protocol_version": MODERN, "mcp_method": "ping"}], ids=["2025", "2026"])
+def test_a_body_that_is_no_request_is_a_bad_request(web: HttpServer, line: bytes, version: dict[str, str]) -> None:
+    answer = web.post(line, **version)
+    assert answer.status_code == 400 and answer.json()["error"]["code"] < 0
+    assert Session(web).request("ping") == {}
+
+
+@LINES
 def test_a_frame_that_is_no_request_is_answered_and_the_server_lives(server: Server, line: bytes) -> None:
     expected = next((name for name in ("bom", "latin", "old", "none") if f'"{name}"'.encode() in line), None)
     server.write(line)
