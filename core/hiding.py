@@ -17,4 +17,4 @@ def hide_process() -> bool:
     """
     if sys.platform != "linux":
         return False
-    return ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) == 0)
