@@ -25,6 +25,9 @@ EVERY_TOOL = (
     "meah_list_agents",
     "meah_cancel_agent",
     "meah_cleanup_workspace",
+    "mcp_discover",
+    "mcp_call",
+    "mcp_run",
     "approval_status",
     "list_pending",
 )
