@@ -23,6 +23,7 @@ from approvals.models import (
 )
 from approvals.outcomes import approval_object, status_of
 from approvals.targets import CallContext, CallRequest
+from audit.dbthread import in_db
 from audit.models import Entry
 from audit.services import verify
 from core.errors import MeahError
@@ -71,19 +72,12 @@ def execute_approved(run: Any) -> None:
     """What an engine's executor does, without an engine."""
 
     async def go() -> None:
-        for call_id in executor.claim("p_test"):
-            decision = executor.start(call_id, "p_test")
+        for call_id in await in_db(executor.claim, "p_test"):
+            decision = await in_db(executor.start, call_id, "p_test")
             if decision is not None:
                 await governor.execute(decision, CallContext())
 
-    # The ORM is used on this thread here: the executor's own hops are tested with real processes.
-    import os
-
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
-    try:
-        run(go())
-    finally:
-        del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+    run(go())
 
 
 def kinds() -> list[str]:
