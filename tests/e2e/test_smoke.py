@@ -25,4 +25,4 @@ def test_every_tool_passes(home: Home) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "MISS" not in done.stdout and "checks passed with provider mock" in done.stdout
     tools = [tool["name"] for tool in json.loads(TOOLS["agent"].read_text())["tools"]]
-    assert len(tools) == 12 and all(name in done.stdout for name in tools)
+    assert len(tools) == 13 and all(name in done.stdout for name in tools)

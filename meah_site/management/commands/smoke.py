@@ -89,6 +89,7 @@ class Smoke:
         await self._check("meah_cleanup_workspace", self._cleanup)
         await self._check("mcp_discover", self._discover)
         await self._check("mcp_call", self._no_server)
+        await self._check("mcp_run", self._no_run)
         await self._check("list_pending", self._pending)
         await self._check("approval_status", self._no_request)
         await self._check("an unknown provider", self._refused)
@@ -162,6 +163,12 @@ class Smoke:
         error = (result.structured_content or {}).get("error") or {}
         _expect(error.get("code") == "E_NOT_FOUND", result.structured_content)
         return "an unknown server is E_NOT_FOUND"
+
+    async def _no_run(self) -> str:
+        result = await self.client.call_tool("mcp_run", {"runId": "mr_" + "0" * 20})
+        error = (result.structured_content or {}).get("error") or {}
+        _expect(error.get("code") == "E_NOT_FOUND", result.structured_content)
+        return "an unknown run is E_NOT_FOUND"
 
     async def _pending(self) -> str:
         data = await self._call("list_pending")
